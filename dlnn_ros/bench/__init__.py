@@ -1,0 +1,1 @@
+"""Measurements: throughput, latency, accuracy tables."""

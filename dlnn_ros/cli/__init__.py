@@ -1,0 +1,1 @@
+"""The `dlnn` command line, one file per sub-command."""

@@ -1,0 +1,1 @@
+"""Recordings of motion: reading, checking, differentiating, splitting, synthesising."""

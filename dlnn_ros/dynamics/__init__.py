@@ -1,0 +1,1 @@
+"""The equations of motion: Lagrangian models, dissipation, rigid bodies (EQUATIONS.md)."""

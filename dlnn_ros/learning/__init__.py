@@ -1,0 +1,1 @@
+"""Fitting models to recorded motion, scoring them, keeping them on disk."""

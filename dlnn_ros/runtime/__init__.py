@@ -1,0 +1,1 @@
+"""The serving path: causal estimators, predictor back-ends, the feed-forward law."""
