@@ -220,6 +220,72 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class Counterbalance:
+    """
+    Hydraulic spring that carries part of one joint's gravity load.
+
+    A cylinder with a gas accumulator between a point on the parent link, at `anchor_parent`
+    from the joint axis, and one on the child link, at `anchor_child`; both are in line with
+    the axis, the cylinder at its shortest, where `q + angle_offset = 0`.
+
+    Attributes
+    ----------
+    joint : str
+        Revolute joint it acts on.
+    anchor_parent, anchor_child : float
+        Distances of the two anchors from the joint axis [m].
+    piston_diameter, rod_diameter : float
+        The gas pressure acts on the ring between them [m].
+    gas_mass, gas_constant, temperature, compressibility : float
+        Gas in the accumulator [kg], [J/(kg K)], [K], [-].
+    gas_volume : float
+        Gas volume at the cylinder's shortest length [m^3].
+    angle_offset : float
+        Added to the joint position [rad].
+
+    """
+
+    joint: str
+    anchor_parent: float
+    anchor_child: float
+    piston_diameter: float
+    rod_diameter: float
+    gas_mass: float
+    gas_volume: float
+    gas_constant: float
+    temperature: float
+    compressibility: float = 1.0
+    angle_offset: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if name in ('joint', 'angle_offset'):
+                continue
+            if not (math.isfinite(value) and value > 0):
+                raise ValueError(f'counterbalance {name} must be positive, got {value}')
+        if not math.isfinite(self.angle_offset):
+            raise ValueError(f'counterbalance angle_offset is {self.angle_offset}')
+        if self.anchor_parent == self.anchor_child:
+            raise ValueError('counterbalance anchors must differ, the cylinder has no length')
+        if self.rod_diameter >= self.piston_diameter:
+            raise ValueError(
+                f'counterbalance rod_diameter {self.rod_diameter} must be smaller than '
+                f'piston_diameter {self.piston_diameter}'
+            )
+        stroke = 2 * min(self.anchor_parent, self.anchor_child)
+        if stroke * self.ring_area >= self.gas_volume:
+            raise ValueError(
+                f'counterbalance gas_volume {self.gas_volume} m^3 is used up by the full stroke, '
+                f'{stroke * self.ring_area:.3g} m^3'
+            )
+
+    @property
+    def ring_area(self) -> float:
+        """Area the gas pressure acts on [m^2]."""
+        return math.pi / 4 * (self.piston_diameter**2 - self.rod_diameter**2)
+
+
+@dataclass(frozen=True)
 class Robot:
     """
     What a recording and a model must agree on: joints, kinds, meaning of effort, gravity.
@@ -242,6 +308,11 @@ class Robot:
         URDF of the rigid bodies, relative to the robot file or to the share folder.
     armature : tuple of float
         Reflected rotor inertia per joint [kg m^2], not part of a URDF; empty for none.
+    counterbalance : Counterbalance or None
+        Hydraulic spring, not part of a URDF.
+    position_offset : tuple of float
+        Position of each joint at the home pose [rad | m]; added to positions in benchmark files
+        that count from there. Empty for none.
 
     """
 
@@ -253,6 +324,8 @@ class Robot:
     limits: Limits = field(default_factory=Limits)
     urdf: str | None = None
     armature: tuple[float, ...] = ()
+    counterbalance: Counterbalance | None = None
+    position_offset: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         n = len(self.joints)
@@ -270,6 +343,7 @@ class Robot:
         per_joint = {
             'effort.gear_ratio': self.effort.gear_ratio,
             'armature': self.armature,
+            'position_offset': self.position_offset,
             **{f'limits.{k}': v for k, v in vars(self.limits).items()},
         }
         for name, values in per_joint.items():
