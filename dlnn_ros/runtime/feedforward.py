@@ -1,0 +1,270 @@
+"""The control law without ROS: joint states by name in, feed-forward effort or a reason out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+import math
+from typing import Any, NamedTuple, TYPE_CHECKING
+
+from dlnn_ros.runtime import estimators
+from dlnn_ros.runtime.estimators import Estimate, FilteredDifference
+import numpy as np
+
+if TYPE_CHECKING:
+    from dlnn_ros.runtime.predictor import Predictor
+
+VELOCITY_SOURCES = ('estimate', 'message')
+
+MISSING_JOINTS = 'missing_joints'
+REPEATED_JOINTS = 'repeated_joints'
+ARRAY_LENGTH = 'array_length'
+NOT_FINITE_STAMP = 'not_finite_stamp'
+NOT_FINITE_POSITION = 'not_finite_position'
+NOT_FINITE_VELOCITY = 'not_finite_velocity'
+NOT_FINITE_OUTPUT = 'not_finite_output'
+PREDICTION_FAILED = 'prediction_failed'
+REJECTED = (
+    MISSING_JOINTS,
+    REPEATED_JOINTS,
+    ARRAY_LENGTH,
+    NOT_FINITE_STAMP,
+    NOT_FINITE_POSITION,
+    NOT_FINITE_VELOCITY,
+    NOT_FINITE_OUTPUT,
+    PREDICTION_FAILED,
+)
+
+_RESETS = (estimators.CLOCK_JUMP, estimators.GAP)
+
+
+class Output(NamedTuple):
+    """
+    What one joint state led to.
+
+    Attributes
+    ----------
+    effort : array, (n,), or None
+        Feed-forward in the order of `FeedForward.joints`, always finite; the array is reused by
+        the next call. None where there is none.
+    outcome : str
+        One of `estimators.OUTCOMES` or `REJECTED`; the key of `FeedForward.counts`.
+    reason : str
+        Why there is no effort, in one line; empty where there is one.
+
+    """
+
+    effort: np.ndarray | None
+    outcome: str
+    reason: str = ''
+
+
+class FeedForward:
+    """
+    Estimator and predictor behind one call per joint state.
+
+    Every value is looked up by name; the look-up is rebuilt when the list of names changes. The
+    message may carry other joints, which are ignored. Each message must carry all joints of the
+    model: one that does not is rejected, nothing is merged from several messages.
+
+    Parameters
+    ----------
+    predictor : Predictor
+        Its description names the joints.
+    estimator : FilteredDifference or None
+        None makes the default one for the joints of the model.
+    velocity_source : str
+        'estimate': velocity from positions; 'message': as reported, where a message has any.
+    joint_prefix : str
+        Put before each joint name of the model to get the name in messages.
+
+    Attributes
+    ----------
+    joints : list of str
+        Names in messages and of the output, in the order of the model.
+    counts : Counter
+        Messages per outcome.
+    ignored : tuple of str
+        Joints in the latest message that the model does not know.
+    messages_without_velocity : int
+        Messages served from the estimate although `velocity_source` is 'message'.
+
+    """
+
+    def __init__(
+        self,
+        predictor: Predictor,
+        estimator: FilteredDifference | None = None,
+        velocity_source: str = 'estimate',
+        joint_prefix: str = '',
+    ) -> None:
+        if velocity_source not in VELOCITY_SOURCES:
+            raise ValueError(
+                f'velocity_source is {velocity_source!r}, must be one of {VELOCITY_SOURCES}'
+            )
+        robot = predictor.description.robot
+        if estimator is None:
+            estimator = FilteredDifference(
+                robot.n, continuous=np.array([k == 'continuous' for k in robot.kinds])
+            )
+        if estimator.n != robot.n:
+            raise ValueError(f'estimator is for {estimator.n} joints, the model has {robot.n}')
+        self.predictor = predictor
+        self.estimator = estimator
+        self.velocity_source = velocity_source
+        self.joint_prefix = joint_prefix
+        self.joints = [joint_prefix + name for name in robot.joints]
+        self.counts: Counter[str] = Counter()
+        self.ignored: tuple[str, ...] = ()
+        self.messages_without_velocity = 0
+        self._names: list[str] | None = None
+        self._index = np.zeros(robot.n, np.intp)
+        self._names_fault: Output | None = None
+        self._q = np.zeros(robot.n)
+        self._qd = np.zeros(robot.n)
+        self._effort = np.zeros(robot.n)
+        self._has_effort = False
+
+    def reset(self) -> None:
+        """Forget the motion so far; counts stay."""
+        self.estimator.reset()
+        self.predictor.reset()
+        self._has_effort = False
+
+    def process(
+        self,
+        stamp_s: float,
+        names: Sequence[str],
+        position: Any,
+        velocity: Any = (),
+        effort: Any = (),
+    ) -> Output:
+        """
+        Take one joint state.
+
+        Parameters
+        ----------
+        stamp_s : float
+            Time of the sample [s]; the caller puts the receive time where a message has none.
+        names : sequence of str
+            Joint names in the order of the arrays, in any order.
+        position, velocity, effort : array-like, (len(names),)
+            Velocity and effort may be empty. Effort is not used, only its length is checked.
+
+        """
+        output = self._process(stamp_s, names, position, velocity, effort)
+        self.counts[output.outcome] += 1
+        return output
+
+    def _process(
+        self, stamp_s: float, names: Sequence[str], position: Any, velocity: Any, effort: Any
+    ) -> Output:
+        count = len(names)
+        if (
+            len(position) != count
+            or len(velocity) not in (0, count)
+            or len(effort) not in (0, count)
+        ):
+            return Output(
+                None,
+                ARRAY_LENGTH,
+                f'joint state has {count} names but {len(position)} positions, {len(velocity)} '
+                f'velocities and {len(effort)} efforts; velocity and effort may be empty, '
+                'nothing else',
+            )
+        if names != self._names:
+            self._look_up(names)
+        if self._names_fault is not None:
+            return self._names_fault
+        if not math.isfinite(stamp_s):
+            return Output(None, NOT_FINITE_STAMP, f'stamp is {stamp_s}')
+        q = self._take(position, self._q)
+        if not np.isfinite(q).all():
+            return self._not_finite(NOT_FINITE_POSITION, 'position', q)
+        qd = None
+        if self.velocity_source == 'message':
+            if len(velocity):
+                qd = self._take(velocity, self._qd)
+                if not np.isfinite(qd).all():
+                    return self._not_finite(NOT_FINITE_VELOCITY, 'velocity', qd)
+            else:
+                self.messages_without_velocity += 1
+        try:
+            return self._predict(stamp_s, q, qd)
+        except (ArithmeticError, ValueError, RuntimeError) as error:
+            # The state may hold half of this sample now.
+            self.reset()
+            return Output(None, PREDICTION_FAILED, f'{type(error).__name__}: {error}')
+
+    def _predict(self, stamp_s: float, q: np.ndarray, qd: np.ndarray | None) -> Output:
+        estimator = self.estimator
+        estimate: Estimate | None = estimator.update(stamp_s, q, qd)
+        if estimate is None:
+            return self._without_estimate(estimator.outcome)
+        tau = self.predictor.predict(estimate.q, estimate.qd, estimate.qdd, estimate.dt)
+        if not np.isfinite(tau).all():
+            at = f'q {estimate.q.tolist()}, qd {estimate.qd.tolist()}, qdd {estimate.qdd.tolist()}'
+            values = np.asarray(tau).tolist()
+            self.reset()
+            return Output(None, NOT_FINITE_OUTPUT, f'model gives {values} at {at}')
+        self._effort[:] = tau
+        self._has_effort = True
+        return Output(self._effort, estimators.OK)
+
+    def _without_estimate(self, outcome: str) -> Output:
+        if outcome == estimators.REPEATED_SAMPLE and self._has_effort:
+            return Output(self._effort, outcome)
+        if outcome in _RESETS:
+            self.predictor.reset()
+            self._has_effort = False
+        return Output(None, outcome, self.estimator.detail or outcome.replace('_', ' '))
+
+    def _take(self, values: Any, out: np.ndarray) -> np.ndarray:
+        # mode='clip' lets numpy write into `out` without a buffer; the index is in range.
+        return np.asarray(values, np.float64).take(self._index, out=out, mode='clip')
+
+    def _not_finite(self, outcome: str, what: str, values: np.ndarray) -> Output:
+        bad = [
+            f'{name} {value}'
+            for name, value in zip(self.joints, values.tolist(), strict=True)
+            if not math.isfinite(value)
+        ]
+        return Output(None, outcome, f'{what} is not finite: {", ".join(bad)}')
+
+    def _look_up(self, names: Sequence[str]) -> None:
+        self._names = list(names)
+        self._names_fault = None
+        place = {name: i for i, name in enumerate(self._names)}
+        missing = [name for name in self.joints if name not in place]
+        wanted = set(self.joints)
+        repeated = sorted({n for n in self._names if n in wanted and self._names.count(n) > 1})
+        if missing:
+            self._names_fault = Output(None, MISSING_JOINTS, self._explain_missing(missing))
+        elif repeated:
+            self._names_fault = Output(
+                None,
+                REPEATED_JOINTS,
+                f'joint state has {", ".join(repeated)} more than once; which value holds?',
+            )
+        else:
+            self._index[:] = [place[name] for name in self.joints]
+            self.ignored = tuple(n for n in self._names if n not in wanted)
+
+    def _explain_missing(self, missing: list[str]) -> str:
+        assert self._names is not None
+        bare = self.predictor.description.robot.joints
+        prefixes = {
+            n.removesuffix(b)
+            for n in self._names
+            for b in bare
+            if n.endswith(b) and {n.removesuffix(b) + x for x in bare} <= set(self._names)
+        }
+        hint = ''
+        if len(prefixes) == 1:
+            hint = f'; the names fit with joint_prefix {prefixes.pop()!r}'
+        elif self.joint_prefix:
+            hint = f'; joint_prefix is {self.joint_prefix!r}'
+        return (
+            f'joint state lacks {", ".join(missing)}; it has '
+            f'{", ".join(self._names) or "no names"}{hint}'
+        )
