@@ -110,6 +110,13 @@ def load_yaml(path: Path | str) -> Any:
         raise ValueError(f'{path}{at}: {problem}') from None
 
 
+def share_roots() -> list[Path]:
+    """Return the folders :func:`share_path` looks in, first match first."""
+    prefixes = [p for p in os.environ.get('AMENT_PREFIX_PATH', '').split(os.pathsep) if p]
+    roots = [Path(__file__).resolve().parent.parent]
+    return roots + [Path(p) / 'share' / 'dlnn_ros' for p in [*prefixes, sys.prefix]]
+
+
 def share_path(relative: str) -> Path:
     """
     Find a file of this package's share folder (config/, launch/).
@@ -123,9 +130,7 @@ def share_path(relative: str) -> Path:
         Names every place tried.
 
     """
-    prefixes = [p for p in os.environ.get('AMENT_PREFIX_PATH', '').split(os.pathsep) if p]
-    roots = [Path(__file__).resolve().parent.parent]
-    roots += [Path(p) / 'share' / 'dlnn_ros' for p in [*prefixes, sys.prefix]]
+    roots = share_roots()
     for root in roots:
         if (root / relative).exists():
             return root / relative
@@ -366,9 +371,26 @@ class Robot:
         return np.array(self.effort.gear_ratio or (1.0,) * self.n)
 
 
-def load_robot(name_or_path: str) -> Robot:
-    """Load a robot by the name of a file in config/robots or by the path of a YAML file."""
+def load_robot(name_or_path: str | Path) -> Robot:
+    """
+    Load a robot by the name of a file in config/robots or by the path of a YAML file.
+
+    A relative `urdf` that lies beside a robot file outside the share folder becomes absolute.
+    """
     path = Path(name_or_path).expanduser()
-    if path.suffix not in ('.yaml', '.yml'):
+    if path.suffix in ('.yaml', '.yml'):
+        robot = from_mapping(Robot, load_yaml(path), str(path))
+        beside = path.resolve().parent / (robot.urdf or '')
+        in_share = any(beside.is_relative_to(root) for root in share_roots())
+        if robot.urdf and not in_share and beside.is_file():
+            robot = dataclasses.replace(robot, urdf=str(beside))
+        return robot
+    try:
         path = share_path(f'config/robots/{name_or_path}.yaml')
+    except FileNotFoundError as error:
+        known = {p.stem for root in share_roots() for p in root.glob('config/robots/*.yaml')}
+        raise FileNotFoundError(
+            f'no robot {str(name_or_path)!r}; known robots: {", ".join(sorted(known)) or "none"}; '
+            f'a path must end in .yaml ({error})'
+        ) from None
     return from_mapping(Robot, load_yaml(path), str(path))
