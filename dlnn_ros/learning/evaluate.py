@@ -1,0 +1,102 @@
+"""Run a model over trajectories and score it in the units of the recorded effort."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from dlnn_ros.data.trajectory import Dataset, Trajectory
+from dlnn_ros.dynamics.dlnn import LagrangianModel
+from dlnn_ros.dynamics.model import InverseDynamicsModel
+import numpy as np
+import torch
+
+from . import metrics
+
+COMPONENTS = ('inertial', 'coriolis', 'gravity', 'dissipation')
+
+
+class Prediction(NamedTuple):
+    """
+    A model along one trajectory.
+
+    effort is (N, n) in recorded units; components maps a name of `COMPONENTS` to the same,
+    empty for models without structure; dissipated is qd'd [W], (N,), or None.
+    """
+
+    trajectory: Trajectory
+    effort: np.ndarray
+    components: dict[str, np.ndarray]
+    dissipated: np.ndarray | None
+
+
+class Evaluation(NamedTuple):
+    """Predictions along each trajectory, and the scores over all valid samples."""
+
+    predictions: tuple[Prediction, ...]
+    scores: dict[str, Any]
+
+
+def check_joints(dataset: Dataset, model_joints: tuple[str, ...]) -> None:
+    """
+    Check that a data set is of the model's robot.
+
+    Raises
+    ------
+    ValueError
+        Names both lists of joints.
+
+    """
+    if dataset.robot.joints != model_joints:
+        raise ValueError(
+            f'{dataset.source}: joints {", ".join(dataset.robot.joints)} do not match the '
+            f"model's {', '.join(model_joints)}"
+        )
+
+
+@torch.no_grad()
+def predict_trajectory(
+    model: InverseDynamicsModel, trajectory: Trajectory, gear_ratio: np.ndarray
+) -> Prediction:
+    """Run a float64 model along one trajectory."""
+    q, qd, qdd = (torch.tensor(a) for a in (trajectory.q, trajectory.qd, trajectory.qdd))
+    dt = torch.tensor(np.diff(trajectory.t, prepend=trajectory.t[0]))
+    tau = model.sequence(model.initial_state(q[0]), q, qd, qdd, dt).tau
+    components: dict[str, np.ndarray] = {}
+    dissipated = None
+    if isinstance(model, LagrangianModel):
+        terms = model.terms(q, qd)
+        inertial = (terms.M @ qdd.unsqueeze(-1)).squeeze(-1)
+        parts = (inertial, terms.c, terms.g, terms.d)
+        components = {
+            name: part.numpy() / gear_ratio for name, part in zip(COMPONENTS, parts, strict=True)
+        }
+        dissipated = (qd * terms.d).sum(-1).numpy()
+    return Prediction(trajectory, tau.numpy() / gear_ratio, components, dissipated)
+
+
+def evaluate(model: InverseDynamicsModel, dataset: Dataset) -> Evaluation:
+    """Score a float64 model on all valid samples of a data set."""
+    gear_ratio = dataset.robot.gear_ratio
+    predictions = tuple(predict_trajectory(model, t, gear_ratio) for t in dataset)
+    return Evaluation(predictions, score_predictions(predictions, dataset.robot.joints))
+
+
+def score_predictions(
+    predictions: tuple[Prediction, ...], joints: tuple[str, ...]
+) -> dict[str, Any]:
+    """Score predictions over all valid samples of their trajectories."""
+    if not predictions:
+        raise ValueError('there is no trajectory to score')
+    valid = [p.trajectory.valid for p in predictions]
+    pairs = list(zip(predictions, valid, strict=True))
+    parts = metrics.split_scores(
+        np.concatenate([p.effort[v] for p, v in pairs]),
+        np.concatenate([p.trajectory.tau[v] for p, v in pairs]),
+        np.concatenate([p.trajectory.qd[v] for p, v in pairs]),
+    )
+    scores = metrics.summary(parts, joints)
+    scores['samples'] = int(sum(v.sum() for v in valid))
+    dissipated = [p.dissipated.min() for p in predictions if p.dissipated is not None]
+    if dissipated:
+        scores['dissipated_power_min'] = float(min(dissipated))
+    return scores

@@ -1,0 +1,1 @@
+"""Ways to evaluate a model in the serving process, one file each."""
