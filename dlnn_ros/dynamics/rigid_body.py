@@ -331,6 +331,41 @@ class RigidBody:
             M[k] = (upper + np.triu(upper, 1).T)[pick]
         return M + np.diag(self.armature)
 
+    def mass_and_drift(self, q: np.ndarray, qd: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """
+        Compute M(q) and c(q, qd) + g(q) of K states for a simulation: fast and unchecked.
+
+        Parameters
+        ----------
+        q, qd : array, (K, n)
+            States.
+
+        Returns
+        -------
+        M : array, (K, n, n)
+            Mass matrix, rotor inertia included.
+        drift : array, (K, n)
+            Torque without acceleration and friction [N m].
+
+        """
+        crba, nle, model, data = (
+            self._pin.crba,
+            self._pin.nonLinearEffects,
+            self._model,
+            self._data,
+        )
+        x, v = self._positions(q), np.empty_like(qd)
+        v[:, self._iv] = qd
+        M, drift = np.empty((*q.shape, self.n)), np.empty_like(q)
+        for k in range(len(x)):
+            M[k] = crba(model, data, x[k])
+            drift[k] = nle(model, data, x[k], v[k])
+        M = np.triu(M)
+        M = M + np.triu(M, 1).swapaxes(1, 2)
+        M = M[:, self._iv[:, None], self._iv]
+        M[:, range(self.n), range(self.n)] += self.armature
+        return M, drift[:, self._iv] + self._spring(q)
+
     def gravity(self, q: Any) -> np.ndarray:
         """Compute g(q), (..., n) [N m]: gravity and counterbalance."""
         (q,) = self._arrays(q=q)

@@ -1,0 +1,305 @@
+"""
+Recorder of a simulated arm.
+
+A random motion (:mod:`dlnn_ros.data.excitation`) is followed by a computed-torque controller on
+the rigid bodies of the robot's URDF with rotor inertia, counterbalance and Stribeck friction
+(:mod:`dlnn_ros.dynamics.plant`). Viscous and Coulomb friction are those of the URDF. Collisions
+are not looked at. The recording has encoder noise and steps, and torque noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+import math
+from typing import NamedTuple
+
+from dlnn_ros.config import load_robot, Robot
+from dlnn_ros.data.excitation import Box, make_motion, Motion
+from dlnn_ros.data.trajectory import Recording, RecordingSet
+from dlnn_ros.dynamics.plant import Friction, Plant
+from dlnn_ros.dynamics.rigid_body import RigidBody
+import numpy as np
+
+# Simulated at least this fast [Hz], at a multiple of the recording's rate.
+SIMULATION_HZ = 1000.0
+# Margin to the position limits, share of the range on each side.
+POSITION_MARGIN = 0.05
+# Share of the effort limit that a reference may need; the rest is for the controller.
+EFFORT_MARGIN = 0.85
+# Bandwidth of the controller [rad/s]; critically damped.
+BANDWIDTH = 2 * math.pi * 6.0
+# Pause between recordings [s].
+GAP_S = 2.0
+
+
+@dataclass(frozen=True)
+class Synthetic:
+    """
+    Settings of the recorder.
+
+    Attributes
+    ----------
+    robot : str
+        Robot file by name or path; must name a URDF and all limits.
+    trajectories : int
+        Number of recordings, at least 3: the last is for test, the one before for validation.
+    duration_s, rate_hz : float
+        Length and sample rate of each recording [s, Hz].
+    seed : int
+        Same seed, same recordings; recording k does not depend on how many there are.
+    stop_and_go : float
+        Share of the time for moves from pose to pose with pauses, 0 to 1; the rest is multi-sine.
+    velocity_fraction : float
+        Share of the velocity limit that is used, in (0, 1].
+    acceleration : float
+        Acceleration limit of all joints [rad/s^2 | m/s^2].
+    breakaway : float
+        Friction at rest over Coulomb friction, at least 1.
+    stribeck_velocity : float
+        Speed at which the breakaway part is gone [rad/s | m/s].
+    encoder_noise, encoder_step : float
+        Standard deviation and resolution of the joint position [rad | m]; the defaults are near
+        those of a KUKA KR300, seen through the gears.
+    effort_noise : float
+        Standard deviation of the recorded effort, share of the effort limit.
+
+    """
+
+    robot: str = 'kr300'
+    trajectories: int = 12
+    duration_s: float = 20.0
+    rate_hz: float = 250.0
+    seed: int = 0
+    stop_and_go: float = 0.4
+    velocity_fraction: float = 0.65
+    acceleration: float = 2.5
+    breakaway: float = 1.3
+    stribeck_velocity: float = 0.02
+    encoder_noise: float = 1e-6
+    encoder_step: float = 1e-6
+    effort_noise: float = 0.01
+
+    def __post_init__(self) -> None:
+        rules = {
+            'trajectories': (self.trajectories >= 3, 'at least 3'),
+            'duration_s': (4.0 <= self.duration_s <= 3600.0, '4 to 3600'),
+            'rate_hz': (10.0 <= self.rate_hz <= 4000.0, '10 to 4000'),
+            'seed': (self.seed >= 0, 'not negative'),
+            'stop_and_go': (0.0 <= self.stop_and_go <= 1.0, '0 to 1'),
+            'velocity_fraction': (0.0 < self.velocity_fraction <= 1.0, 'in (0, 1]'),
+            'acceleration': (0.0 < self.acceleration < math.inf, 'positive'),
+            'breakaway': (1.0 <= self.breakaway < math.inf, 'at least 1'),
+            'stribeck_velocity': (0.0 < self.stribeck_velocity < math.inf, 'positive'),
+            'encoder_noise': (0.0 <= self.encoder_noise < math.inf, 'not negative'),
+            'encoder_step': (0.0 <= self.encoder_step < math.inf, 'not negative'),
+            'effort_noise': (0.0 <= self.effort_noise < math.inf, 'not negative'),
+        }
+        for name, (is_kept, rule) in rules.items():
+            if not is_kept:
+                raise ValueError(f'{name} must be {rule}, got {getattr(self, name)}')
+
+
+class Simulation(NamedTuple):
+    """
+    What happened in truth.
+
+    Attributes
+    ----------
+    robot : Robot
+        The robot that was simulated.
+    rigid_body : RigidBody
+        Its true rigid bodies, without friction.
+    friction : Friction
+        Its true friction.
+    t : array, (N,)
+        Time from the start of each motion [s].
+    q, qd, qdd : array, (K, N, n)
+        True motion of the K recordings; `qdd` is that of the step that starts at `t`.
+    tau : array, (K, N, n)
+        Joint-side drive torque from `t` on [N m | N].
+
+    """
+
+    robot: Robot
+    rigid_body: RigidBody
+    friction: Friction
+    t: np.ndarray
+    q: np.ndarray
+    qd: np.ndarray
+    qdd: np.ndarray
+    tau: np.ndarray
+
+
+def make_recordings(
+    synthetic: Synthetic, progress: Callable[[str], None] | None = None
+) -> RecordingSet:
+    """
+    Simulate and record; roles train ..., validation, test.
+
+    Parameters
+    ----------
+    synthetic : Synthetic
+        Settings.
+    progress : callable, optional
+        Called with a line of text now and then.
+
+    Raises
+    ------
+    ImportError
+        If Pinocchio is missing.
+    ValueError
+        If the robot has no limits or no URDF, or cannot move inside its limits.
+
+    """
+    return record(simulate(synthetic, progress), synthetic)
+
+
+def simulate(synthetic: Synthetic, progress: Callable[[str], None] | None = None) -> Simulation:
+    """Simulate all motions; the truth behind :func:`make_recordings`."""
+    robot = load_robot(synthetic.robot)
+    _check_limits(robot)
+    body = RigidBody.from_robot(robot)
+    friction = Friction(
+        body.damping,
+        body.dry_friction,
+        synthetic.breakaway * body.dry_friction,
+        synthetic.stribeck_velocity,
+    )
+    steps = math.ceil(SIMULATION_HZ / synthetic.rate_hz)
+    time_step_s = 1.0 / (steps * synthetic.rate_hz)
+    tau_max = np.array(robot.limits.effort) * np.abs(robot.gear_ratio)
+    box = _make_box(synthetic, robot, body, friction, tau_max, time_step_s)
+    references = []
+    for k in range(synthetic.trajectories):
+        rng = np.random.default_rng([synthetic.seed, k, 0])
+        references.append(
+            make_motion(rng, box, synthetic.duration_s, time_step_s, synthetic.stop_and_go)
+        )
+        if progress is not None:
+            progress(f'motion {k + 1} of {synthetic.trajectories} planned')
+    reference = Motion(*(np.stack(columns, axis=1) for columns in zip(*references, strict=True)))
+    plant = Plant(body, friction, time_step_s)
+    q, qd, qdd, tau = _follow(plant, reference, tau_max, steps, progress)
+    t = np.arange(q.shape[1]) / synthetic.rate_hz
+    return Simulation(robot, body, friction, t, q, qd, qdd, tau)
+
+
+def record(simulation: Simulation, synthetic: Synthetic) -> RecordingSet:
+    """Look at a simulation through encoders and a noisy torque signal."""
+    robot = simulation.robot
+    effort = simulation.tau
+    if robot.effort.kind == 'no_gravity':
+        effort = effort - simulation.rigid_body.gravity(simulation.q)
+    effort = effort / robot.gear_ratio
+    recordings = []
+    count = len(simulation.q)
+    for k in range(count):
+        rng = np.random.default_rng([synthetic.seed, k, 1])
+        shape = simulation.q[k].shape
+        q = simulation.q[k] + synthetic.encoder_noise * rng.normal(size=shape)
+        if synthetic.encoder_step > 0:
+            q = synthetic.encoder_step * np.round(q / synthetic.encoder_step)
+        noise = synthetic.effort_noise * np.array(robot.limits.effort)
+        start_s = k * (synthetic.duration_s + GAP_S)
+        recordings.append(
+            Recording(
+                t=start_s + simulation.t,
+                q=q,
+                tau=effort[k] + noise * rng.normal(size=shape),
+                name=f'traj_{k:02d}',
+                role={count - 1: 'test', count - 2: 'validation'}.get(k, 'train'),
+            )
+        )
+    return RecordingSet(robot, tuple(recordings), f'synthetic {robot.name}, seed {synthetic.seed}')
+
+
+def _check_limits(robot: Robot) -> None:
+    missing = [f.name for f in fields(robot.limits) if not getattr(robot.limits, f.name)]
+    if missing:
+        raise ValueError(
+            f'robot {robot.name!r} has no limits for {", ".join(missing)}; '
+            'the recorder needs all of them'
+        )
+    wrong = [
+        name
+        for name, lower, upper, *others in zip(
+            robot.joints,
+            robot.limits.position_lower,
+            robot.limits.position_upper,
+            robot.limits.velocity,
+            robot.limits.effort,
+            strict=True,
+        )
+        if not (lower < upper and min(others) > 0)
+    ]
+    if wrong:
+        raise ValueError(
+            f'robot {robot.name!r}: limits of {", ".join(wrong)} leave no room to move '
+            '(lower < upper, velocity > 0, effort > 0)'
+        )
+
+
+def _make_box(
+    synthetic: Synthetic,
+    robot: Robot,
+    body: RigidBody,
+    friction: Friction,
+    tau_max: np.ndarray,
+    time_step_s: float,
+) -> Box:
+    lower = np.array(robot.limits.position_lower)
+    upper = np.array(robot.limits.position_upper)
+    # One turn of a joint that can do several shows all there is to see.
+    middle, half = (lower + upper) / 2, (upper - lower) / 2 * (1 - 2 * POSITION_MARGIN)
+    half = np.where(robot.is_revolute, np.minimum(half, math.pi), half)
+    every = max(1, round(0.02 / time_step_s))
+
+    def is_within_torque(motion: Motion) -> bool:
+        q, qd, qdd = (x[::every] for x in motion)
+        rub = friction.viscous * qd + friction.coulomb * np.sign(qd)
+        tau = body.inverse_dynamics(q, qd, qdd) + rub
+        return bool((np.abs(tau) <= EFFORT_MARGIN * tau_max).all())
+
+    return Box(
+        middle - half,
+        middle + half,
+        synthetic.velocity_fraction * np.array(robot.limits.velocity),
+        np.full(robot.n, synthetic.acceleration),
+        is_within_torque,
+    )
+
+
+def _follow(
+    plant: Plant,
+    reference: Motion,
+    tau_max: np.ndarray,
+    steps: int,
+    progress: Callable[[str], None] | None,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Follow the reference (N steps, K, n); return q, qd, qdd, tau at every `steps`-th step."""
+    count = len(reference.q)
+    samples = count // steps
+    q, qd = reference.q[0].copy(), np.zeros_like(reference.q[0])
+    K, n = q.shape
+    out = np.empty((4, K, samples, n))
+    viscous = plant.friction.viscous
+    for i in range(samples * steps):
+        terms = plant.terms(q, qd)
+        qdd_wanted = (
+            reference.qdd[i]
+            + BANDWIDTH**2 * (reference.q[i] - q)
+            + 2 * BANDWIDTH * (reference.qd[i] - qd)
+        )
+        tau = np.einsum('kij,kj->ki', terms.M, qdd_wanted) + terms.drift
+        tau += viscous * reference.qd[i]
+        np.clip(tau, -tau_max, tau_max, out=tau)
+        q_next, qd_next = plant.step(q, qd, tau, terms)
+        if i % steps == 0:
+            k = i // steps
+            out[0, :, k], out[1, :, k], out[3, :, k] = q, qd, tau
+            out[2, :, k] = (qd_next - qd) / plant.time_step_s
+            if progress is not None and k % max(1, samples // 10) == 0:
+                progress(f'simulated {100 * k // samples} %')
+        q, qd = q_next, qd_next
+    return out[0], out[1], out[2], out[3]
