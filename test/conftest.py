@@ -4,6 +4,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+# Threads of small matrices only wait for each other.
+os.environ.setdefault('OMP_NUM_THREADS', '1')
+
 DATA = Path(os.environ.get('DLNN_DATA', Path(__file__).parents[2] / 'shared' / 'data'))
 
 

@@ -1,0 +1,67 @@
+"""Small models that the tests share: every kind, with random weights."""
+
+from pathlib import Path
+
+from dlnn_ros.config import Robot, to_mapping
+from dlnn_ros.dynamics.dlnn import LagrangianModel, Scales
+from dlnn_ros.dynamics.kinds import make_config, make_model
+from dlnn_ros.learning.checkpoint import build_model, model_tensors
+from dlnn_ros.learning.model_folder import ModelDescription, Range, save_model, TrainingRange
+import torch
+
+SMALL = {'width': 16, 'depth': 2}
+# kind, options, joint kinds, whether effort contains gravity
+CASES = {
+    'dlnn': ('dlnn', SMALL, 'rrr', True),
+    'dlnn_prismatic': ('dlnn', SMALL, 'rpr', True),
+    'dlnn_no_gravity': ('dlnn', SMALL, 'rr', False),
+    'dlnn_viscous': ('dlnn', {**SMALL, 'coulomb': False}, 'rrr', True),
+    'dlnn_one_joint': ('dlnn', SMALL, 'r', True),
+    'lnn': ('lnn', SMALL, 'rrr', True),
+    'mlp': ('mlp', SMALL, 'rpr', True),
+    'linear': ('linear', {}, 'rrr', True),
+}
+LAGRANGIAN = [name for name in CASES if name not in ('mlp', 'linear')]
+
+
+def make(name: str, dtype: torch.dtype = torch.float64, seed: int = 0):
+    """Return the model of a case with random weights of a size that bends every unit."""
+    kind, options, joints, has_gravity = CASES[name]
+    torch.manual_seed(seed)
+    n = len(joints)
+    scales = Scales(12.0, (0.8,) * n, (2.0,) * n, (0.5,) * n)
+    config = make_config(kind, options, name)
+    model = make_model(kind, config, scales, [j == 'r' for j in joints], has_gravity)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(0.3 * torch.randn_like(p))
+    return model.to(dtype).eval()
+
+
+def states(n: int, batch: int, dtype: torch.dtype = torch.float64, seed: int = 1):
+    """Return random q, qd, qdd, each (batch, n)."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(3, batch, n, generator=generator, dtype=torch.float64).to(dtype)
+
+
+def is_lagrangian(model) -> bool:
+    return isinstance(model, LagrangianModel)
+
+
+def save_tiny_model(
+    folder: Path, joints: tuple[str, ...] = ('j1', 'j2', 'j3'), kind: str = 'dlnn', **robot
+) -> Path:
+    """Save an untrained model of revolute joints and return its folder."""
+    n = len(joints)
+    one = Range((-1.0,) * n, (1.0,) * n)
+    description = ModelDescription(
+        kind=kind,
+        config=to_mapping(make_config(kind, {} if kind == 'linear' else SMALL, 'test')),
+        scales=to_mapping(Scales(10.0, (1.0,) * n, (1.0,) * n, (1.0,) * n)),
+        robot=Robot('tiny', joints, robot.pop('kinds', ('revolute',) * n), **robot),
+        rate_hz=250.0,
+        derivatives='none',
+        training_range=TrainingRange(one, one, one, one),
+    )
+    torch.manual_seed(3)
+    return save_model(folder, description, model_tensors(build_model(description, 'test')))
