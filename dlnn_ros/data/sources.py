@@ -5,12 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple, TypeVar
 
 from dlnn_ros.config import Robot
+from dlnn_ros.data.bags import BagReport, read_bag_with_report
 from dlnn_ros.data.benchmarks import KINDS, kuka_inverse, RECORDING_LOADERS
 from dlnn_ros.data.derivatives import Derivatives, differentiate
+from dlnn_ros.data.quality import check_effort
 from dlnn_ros.data.splits import assign_roles
-from dlnn_ros.data.trajectory import Dataset, Recording, RecordingSet, Trajectory
+from dlnn_ros.data.trajectory import Dataset, Recording, RecordingSet
+
+Source = TypeVar('Source', RecordingSet, Dataset)
+
+
+class Loaded(NamedTuple):
+    """Recordings, and for every bag among the sources what became of its messages."""
+
+    recordings: RecordingSet
+    reports: tuple[BagReport, ...]
 
 
 def load_recordings(
@@ -34,9 +46,19 @@ def load_recordings(
         No spec, an unknown kind, a source that cannot be read, or sources of different robots.
 
     """
-    sets = [_load(spec, robot, topic) for spec in specs]
-    recordings = _merge(specs, sets, [list(s.recordings) for s in sets])
-    return RecordingSet(sets[0].robot, tuple(recordings), ', '.join(specs))
+    return load_with_reports(specs, robot, topic).recordings
+
+
+def load_with_reports(
+    specs: Sequence[str], robot: Robot | None = None, topic: str | None = None
+) -> Loaded:
+    """Read recordings as :func:`load_recordings` does, with the reports of the bags."""
+    _check_specs(specs)
+    loaded = [_load(spec, robot, topic) for spec in specs]
+    sets = [part.recordings for part in loaded]
+    merged = _merge(specs, [s.robot for s in sets], [list(s.recordings) for s in sets])
+    recordings = RecordingSet(sets[0].robot, tuple(merged), ', '.join(specs))
+    return Loaded(recordings, tuple(report for part in loaded for report in part.reports))
 
 
 def load_dataset(
@@ -48,7 +70,8 @@ def load_dataset(
     """
     Read recordings, derive velocity and acceleration, and give every trajectory a role.
 
-    The inverse file of the KUKA benchmark brings its own derivatives, which are kept.
+    The inverse file of the KUKA benchmark brings its own derivatives, which are kept. What was
+    dropped from bags is told in `Dataset.notes`.
 
     Parameters
     ----------
@@ -57,7 +80,13 @@ def load_dataset(
     derivatives : Derivatives or None
         How to differentiate; the defaults where None.
 
+    Raises
+    ------
+    ValueError
+        As for :func:`load_recordings`, or an effort that nothing can be learned from.
+
     """
+    _check_specs(specs)
     settings = derivatives or Derivatives()
     parts: list[Dataset] = []
     for spec in specs:
@@ -65,15 +94,24 @@ def load_dataset(
         if kind == 'kuka-inverse':
             parts.append(_check_robot(spec, kuka_inverse(path), robot))
             continue
-        source = _load(spec, robot, topic)
+        source, reports = _load(spec, robot, topic)
         trajectories = tuple(differentiate(r, settings) for r in source.recordings)
-        parts.append(Dataset(source.robot, trajectories, spec))
-    named = _merge(specs, parts, [[t.recording for t in p] for p in parts])
+        notes = tuple(note for report in reports for note in report.notes())
+        parts.append(Dataset(source.robot, trajectories, spec, notes))
+    named = _merge(specs, [p.robot for p in parts], [[t.recording for t in p] for p in parts])
+    check_effort(parts[0].robot, named, ', '.join(specs))
     trajectories = tuple(
-        Trajectory(r, t.q, t.qd, t.qdd, t.method)
-        for r, t in zip(named, (t for p in parts for t in p), strict=True)
+        replace(t, recording=r) for r, t in zip(named, (t for p in parts for t in p), strict=True)
     )
-    return assign_roles(Dataset(parts[0].robot, trajectories, ', '.join(specs)))
+    notes = tuple(note for p in parts for note in p.notes)
+    return assign_roles(Dataset(parts[0].robot, trajectories, ', '.join(specs), notes))
+
+
+def _check_specs(specs: Sequence[str]) -> None:
+    if isinstance(specs, str):
+        raise TypeError(f'specs must be a list of strings, got {specs!r}')
+    if not specs:
+        raise ValueError('no data given; name a bag or KIND:FILE')
 
 
 def _split(spec: str) -> tuple[str, str]:
@@ -86,20 +124,20 @@ def _split(spec: str) -> tuple[str, str]:
     return '', spec
 
 
-def _load(spec: str, robot: Robot | None, topic: str | None) -> RecordingSet:
+def _load(spec: str, robot: Robot | None, topic: str | None) -> Loaded:
     kind, path = _split(spec)
     if kind == 'kuka-inverse':
         inverse = kuka_inverse(path)
         recordings = tuple(t.recording for t in inverse)
-        return _check_robot(spec, RecordingSet(inverse.robot, recordings, spec), robot)
+        source = RecordingSet(inverse.robot, recordings, spec)
+        return Loaded(_check_robot(spec, source, robot), ())
     if kind:
-        return _check_robot(spec, RECORDING_LOADERS[kind](path), robot)
-    from dlnn_ros.data.bags import read_bag
+        return Loaded(_check_robot(spec, RECORDING_LOADERS[kind](path), robot), ())
+    bag = read_bag_with_report(path, topic=topic, robot=robot)
+    return Loaded(bag.recordings, (bag.report,))
 
-    return read_bag(path, topic=topic, robot=robot)
 
-
-def _check_robot(spec, source, robot: Robot | None):
+def _check_robot(spec: str, source: Source, robot: Robot | None) -> Source:
     """Return the source; a benchmark's robot is known, so another one is refused."""
     if robot is not None and robot.joints != source.robot.joints:
         raise ValueError(
@@ -110,16 +148,18 @@ def _check_robot(spec, source, robot: Robot | None):
     return source if robot is None else replace(source, robot=robot)
 
 
-def _merge(specs: Sequence[str], parts, recordings: list[list[Recording]]) -> list[Recording]:
+def _merge(
+    specs: Sequence[str],
+    robots: Sequence[Robot],
+    recordings: list[list[Recording]],
+) -> list[Recording]:
     """Return all recordings, their names and groups made unique over the sources."""
-    if not specs:
-        raise ValueError('no data given; name a bag or KIND:FILE')
-    first = parts[0].robot
-    for spec, part in zip(specs, parts, strict=True):
-        if part.robot != first:
-            differ = [k for k, v in vars(first).items() if v != getattr(part.robot, k)]
+    first = robots[0]
+    for spec, robot in zip(specs, robots, strict=True):
+        if robot != first:
+            differ = [k for k, v in vars(first).items() if v != getattr(robot, k)]
             raise ValueError(
-                f'{spec}: robot {part.robot.name!r} differs from {first.name!r} of {specs[0]} '
+                f'{spec}: robot {robot.name!r} differs from {first.name!r} of {specs[0]} '
                 f'in {", ".join(differ)}; name one with --robot or load them apart'
             )
     counts: dict[str, int] = {}
