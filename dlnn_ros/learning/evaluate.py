@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from dlnn_ros.config import Robot
 from dlnn_ros.data.trajectory import Dataset, Trajectory
 from dlnn_ros.dynamics.dlnn import LagrangianModel
 from dlnn_ros.dynamics.model import InverseDynamicsModel
@@ -36,21 +37,22 @@ class Evaluation(NamedTuple):
     scores: dict[str, Any]
 
 
-def check_joints(dataset: Dataset, model_joints: tuple[str, ...]) -> None:
+def check_joints(dataset: Dataset, robot: Robot) -> None:
     """
-    Check that a data set is of the model's robot.
+    Check that a data set is of the robot that a model was made for.
 
     Raises
     ------
     ValueError
-        Names both lists of joints.
+        Names what differs: joints or their order, kinds, meaning of effort, gravity.
 
     """
-    if dataset.robot.joints != model_joints:
-        raise ValueError(
-            f'{dataset.source}: joints {", ".join(dataset.robot.joints)} do not match the '
-            f"model's {', '.join(model_joints)}"
-        )
+    for name in ('joints', 'kinds', 'effort', 'gravity'):
+        given, expected = getattr(dataset.robot, name), getattr(robot, name)
+        if given != expected:
+            raise ValueError(
+                f'{dataset.source}: {name} {given} do not match {expected} of the model'
+            )
 
 
 @torch.no_grad()

@@ -1,0 +1,67 @@
+"""Score a model on recorded motion and write report.html with plots."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from .command import Result
+from .options import add_data, read_data
+
+HELP = 'score a model on recorded motion'
+ROLES = ('test', 'validation', 'train', 'all')
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument('model', help='model folder')
+    add_data(parser)
+    parser.add_argument(
+        '--role', choices=ROLES, default='test', help='part of the data to score (default test)'
+    )
+    parser.add_argument('--report', help='HTML file to write (default report.html in the model)')
+
+
+def run(args: argparse.Namespace) -> Result:
+    """Run the command."""
+    from dlnn_ros.learning.checkpoint import load_model
+    from dlnn_ros.learning.evaluate import check_joints, evaluate
+    from dlnn_ros.learning.report import (
+        effort_unit,
+        paragraph,
+        prediction_plots,
+        score_table,
+        text_table,
+        write_report,
+    )
+
+    model, description = load_model(args.model)
+    dataset = read_data(args)
+    check_joints(dataset, description.robot)
+    part = dataset if args.role == 'all' else dataset.role(args.role)
+    if not len(part):
+        raise ValueError(f'{dataset.source}: no trajectory has the role {args.role!r}')
+    evaluation = evaluate(model, part)
+    unit = effort_unit(dataset.robot.effort.kind)
+    table = score_table(
+        f'{description.kind} on {dataset.source}, {args.role}, '
+        f'{evaluation.scores["samples"]} samples',
+        evaluation.scores,
+        unit,
+    )
+    path = Path(args.report) if args.report else Path(args.model) / 'report.html'
+    plots = [
+        p
+        for prediction in evaluation.predictions
+        for p in prediction_plots(prediction, dataset.robot.joints, unit)
+    ]
+    about = paragraph(f'Derivatives: {part.trajectories[0].method}. Model: {args.model}.')
+    write_report(path, f'{description.kind}: measured against predicted', [about, table, *plots])
+    data = {
+        **evaluation.scores,
+        'model': args.model,
+        'kind': description.kind,
+        'role': args.role,
+        'report': str(path),
+    }
+    return Result(data, f'{text_table(table)}\nreport: {path}')

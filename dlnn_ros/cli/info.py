@@ -1,0 +1,66 @@
+"""Say what a model is: joints, units, training range, scores."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from dlnn_ros.config import to_mapping
+from dlnn_ros.learning.model_folder import load_description, load_params
+
+from .command import Result
+
+HELP = 'say what a model is'
+
+EFFORT = {
+    'joint': 'joint-side torque, gravity included',
+    'motor': 'motor-side torque, gravity included',
+    'no_gravity': 'joint-side torque without gravity',
+}
+EQUATIONS = {
+    'dlnn': 'tau = M(q) qdd + c(q, qd) + g(q) + d(q, qd), passive',
+    'lnn': 'tau = M(q) qdd + c(q, qd) + g(q)',
+    'mlp': 'tau = perceptron(sin q, cos q, qd, qdd, sign qd), no guarantee',
+    'linear': 'tau = A [q, qd, qdd, ...], no guarantee',
+}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument('model', help='model folder')
+
+
+def run(args: argparse.Namespace) -> Result:
+    """Run the command."""
+    description = load_description(args.model)
+    params = load_params(args.model, description)
+    count = sum(a.size for a in params.values())
+    robot = description.robot
+    extent = description.training_range
+    lines = [
+        f'{Path(args.model)}: {description.kind}, {count} parameters',
+        f'equation   {EQUATIONS.get(description.kind, "")}',
+        f'robot      {robot.name}, gravity {list(robot.gravity)} m/s^2',
+        f'effort     {EFFORT[robot.effort.kind]}',
+        f'trained    on {description.provenance.get("samples")} samples of '
+        f'{description.provenance.get("source")} at {description.rate_hz:.4g} Hz',
+        f'derivatives {description.derivatives}',
+    ]
+    for role, scores in description.metrics.items():
+        r2 = scores.get('r2_mean')
+        lines.append(f'R2 {role:10s} {"-" if r2 is None else format(r2, ".4f")}')
+    lines.append('joint, kind, training range of q, qd, qdd, effort:')
+    for i, (joint, kind) in enumerate(zip(robot.joints, robot.kinds, strict=True)):
+        ranges = '  '.join(
+            f'[{r.lower[i]:.3g}, {r.upper[i]:.3g}]'
+            for r in (extent.q, extent.qd, extent.qdd, extent.tau)
+        )
+        lines.append(f'  {joint}  {kind}  {ranges}')
+    data = {
+        'kind': description.kind,
+        'joints': list(robot.joints),
+        'parameters': count,
+        'certificate': None,
+        **{k: v for k, v in to_mapping(description).items() if k != 'kind'},
+    }
+    return Result(data, '\n'.join(lines))

@@ -1,0 +1,35 @@
+"""Options that several sub-commands share."""
+
+from __future__ import annotations
+
+import argparse
+
+from dlnn_ros.config import load_robot
+from dlnn_ros.data.derivatives import Derivatives, METHODS
+from dlnn_ros.data.sources import load_dataset
+from dlnn_ros.data.trajectory import Dataset
+
+
+def add_data(parser: argparse.ArgumentParser, required: bool = True) -> None:
+    """Add --data and what says how to read it."""
+    parser.add_argument(
+        '--data',
+        nargs='+',
+        required=required,
+        metavar='D',
+        help='rosbag2 folders or files, or KIND:FILE with KIND one of kuka-shifted, '
+        'kuka-forward, kuka-inverse, kuka-250hz',
+    )
+    parser.add_argument('--robot', help='name of a file in config/robots, or a YAML file')
+    parser.add_argument('--topic', help='topic of the joint states in a bag')
+    parser.add_argument(
+        '--derivatives', choices=METHODS, default='auto', help='offline derivative estimator'
+    )
+    parser.add_argument('--cutoff-hz', type=float, help='cut-off of the low-pass derivatives')
+
+
+def read_data(args: argparse.Namespace) -> Dataset:
+    """Read the data set that the options of :func:`add_data` name."""
+    robot = load_robot(args.robot) if args.robot else None
+    derivatives = Derivatives(method=args.derivatives, cutoff_hz=args.cutoff_hz)
+    return load_dataset(args.data, robot=robot, topic=args.topic, derivatives=derivatives)

@@ -1,0 +1,196 @@
+"""Fit a model to recorded motion and write it to a model folder."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass, field, replace
+import json
+from pathlib import Path
+from typing import Any
+
+from dlnn_ros.config import from_mapping, load_yaml, to_mapping
+from dlnn_ros.learning.model_folder import check_destination
+
+from .command import progress, Result
+from .options import add_data, read_data
+
+HELP = 'fit a model to recorded motion'
+
+
+@dataclass(frozen=True)
+class TrainFile:
+    """
+    A training file: what `dlnn train CONFIG` reads.
+
+    Attributes
+    ----------
+    data : tuple of str
+        As --data.
+    out : str
+        As --out.
+    robot, topic : str or None
+        As --robot and --topic.
+    derivatives : str
+        As --derivatives.
+    cutoff_hz : float or None
+        As --cutoff-hz.
+    train : dict
+        Fields of :class:`dlnn_ros.learning.train.TrainConfig`.
+
+    """
+
+    data: tuple[str, ...] = ()
+    out: str | None = None
+    robot: str | None = None
+    topic: str | None = None
+    derivatives: str = 'auto'
+    cutoff_hz: float | None = None
+    train: dict[str, Any] = field(default_factory=dict)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the options; those left out are taken from CONFIG, then from the defaults."""
+    parser.add_argument('config', nargs='?', metavar='CONFIG', help='YAML file, see config/train')
+    add_data(parser, required=False)
+    parser.add_argument('--out', help='model folder to write')
+    parser.add_argument('--model', help='dlnn, lnn, mlp or linear')
+    parser.add_argument('--time-budget', type=float, metavar='S', help='training time [s]')
+    parser.add_argument('--epochs', type=int, help='passes through the data, in place of time')
+    parser.add_argument('--restarts', type=int, help='random starts that share the budget')
+    parser.add_argument('--seed', type=int, help='seed of the first start')
+    parser.add_argument('--threads', type=int, help='torch threads, 0 for all cores')
+    parser.add_argument('--device', choices=('cpu', 'cuda'), help='where to train')
+    parser.add_argument(
+        '--set',
+        nargs='+',
+        default=[],
+        metavar='KEY=VALUE',
+        help='any field of the training settings, or options.KEY of the model',
+    )
+    parser.add_argument('--resume', action='store_true', help='go on with an interrupted run')
+    parser.add_argument('--overwrite', action='store_true', help='replace a model that is there')
+
+
+def run(args: argparse.Namespace) -> Result:
+    """Run the command."""
+    settings, out, args = _settings(args)
+    check_destination(out, args.overwrite)
+    from dlnn_ros.learning.train import resume_file, TrainConfig  # torch takes 2 s to import
+
+    config = from_mapping(TrainConfig, settings, args.config or 'training settings')
+    resume = resume_file(out)
+    if resume.path.exists() and not args.resume:
+        raise FileExistsError(
+            f'{resume.path}: state of an interrupted run; pass --resume to go on with it, '
+            'or delete it'
+        )
+    dataset = read_data(args)
+    for note in dataset.notes:
+        progress(f'note: {note}')
+    result = fit(dataset, config, out, resume, args.overwrite)
+    return Result(result, summary_text(result))
+
+
+def fit(dataset, config, out: Path, resume, overwrite: bool) -> dict[str, Any]:
+    """Train with a progress bar, score, and write the model folder; return the result."""
+    from dlnn_ros.learning.evaluate import evaluate
+    from dlnn_ros.learning.train import fitted_tensors, train
+
+    from .progress_bar import TrainingBar
+
+    if resume is not None:
+        _check_same_run(resume, config)
+    with TrainingBar(config.model) as bar:
+        try:
+            fitted = train(dataset, config, resume, bar.update)
+        except KeyboardInterrupt:
+            if resume is not None and resume.path.exists():
+                progress(f'state kept in {resume.path}; go on with --resume')
+            raise
+    scores = {}
+    model = fitted.model.double()
+    for role in ('train', 'validation', 'test'):
+        part = dataset.role(role)
+        if len(part):
+            scores[role] = evaluate(model, part).scores
+    description = replace(fitted.description, metrics=scores)
+    from dlnn_ros.learning.model_folder import save_model
+
+    curve = ''.join(
+        f'{v.restart},{v.step},{v.time_s:.2f},{v.loss:.6g},{v.r2:.6f}\n' for v in fitted.curve
+    )
+    extra = {'curve.csv': ('restart,step,time_s,loss,validation_r2\n' + curve).encode()}
+    save_model(out, description, fitted_tensors(fitted), overwrite, extra)
+    if resume is not None:
+        resume.delete()
+    return {
+        'model': str(out),
+        'kind': config.model,
+        'train_s': description.provenance['train_s'],
+        'steps': fitted.curve[-1].step if fitted.curve else 0,
+        'r2_mean': {role: s['r2_mean'] for role, s in scores.items()},
+        'scores': scores,
+    }
+
+
+def summary_text(result: dict[str, Any]) -> str:
+    """Return the result for a person."""
+    parts = ', '.join(
+        f'{role} {r2:.4f}' for role, r2 in result['r2_mean'].items() if r2 is not None
+    )
+    return f'{result["model"]}: {result["kind"]} fitted in {result["train_s"]} s; R2 {parts}'
+
+
+def _settings(args: argparse.Namespace) -> tuple[dict[str, Any], Path, argparse.Namespace]:
+    """Merge CONFIG and command line; the command line wins."""
+    file = TrainFile()
+    if args.config:
+        file = from_mapping(TrainFile, load_yaml(args.config), args.config)
+    merged = argparse.Namespace(**vars(args))
+    for name in ('data', 'robot', 'topic', 'out', 'cutoff_hz'):
+        if getattr(args, name) in (None, []):
+            setattr(merged, name, getattr(file, name))
+    if args.derivatives == 'auto':
+        merged.derivatives = file.derivatives
+    if not merged.data:
+        raise ValueError('no data: give --data, or a CONFIG file with the key data')
+    if not merged.out:
+        raise ValueError('no destination: give --out, or a CONFIG file with the key out')
+    settings = dict(file.train)
+    options = dict(settings.get('options', {}))
+    flags = {
+        'model': args.model,
+        'time_budget_s': args.time_budget,
+        'epochs': args.epochs,
+        'restarts': args.restarts,
+        'seed': args.seed,
+        'threads': args.threads,
+        'device': args.device,
+    }
+    settings.update({k: v for k, v in flags.items() if v is not None})
+    for item in args.set:
+        key, equals, value = item.partition('=')
+        if not equals:
+            raise ValueError(f'--set {item}: expected KEY=VALUE')
+        try:
+            parsed = json.loads(value)
+        except json.JSONDecodeError:
+            parsed = value
+        if key.startswith('options.'):
+            options[key.removeprefix('options.')] = parsed
+        else:
+            settings[key] = parsed
+    if options:
+        settings['options'] = options
+    return settings, Path(merged.out).expanduser(), merged
+
+
+def _check_same_run(resume, config) -> None:
+    saved = resume.load()
+    if saved is not None and saved['values']['config'] != to_mapping(config):
+        old, new = saved['values']['config'], to_mapping(config)
+        changed = [f'{k} {old.get(k)!r} -> {new.get(k)!r}' for k in new if old.get(k) != new[k]]
+        raise ValueError(
+            f'{resume.path}: belongs to a run with other settings ({"; ".join(changed)}); '
+            'use the same ones or delete it'
+        )
