@@ -9,7 +9,7 @@ def test_percentiles_are_those_of_the_samples(rng):
     for value in seconds:
         recorder.add(value)
     summary = recorder.summary()
-    assert summary.count == 1000
+    assert summary.samples == 1000
     assert summary.p50_us == pytest.approx(1e6 * np.median(seconds))
     assert summary.p99_us == pytest.approx(1e6 * np.percentile(seconds, 99))
     assert summary.max_us == pytest.approx(1e6 * seconds.max())
@@ -20,14 +20,14 @@ def test_only_the_latest_samples_count():
     for value in [1.0] * 10 + [1e-6] * 10:
         recorder.add(value)
     assert recorder.summary().max_us == pytest.approx(1.0)
-    assert recorder.summary().count == 20
+    assert recorder.summary().samples == 20
 
 
 def test_no_sample_is_nan_and_not_zero():
     recorder = LatencyRecorder()
     recorder.add(1.0)
     recorder.clear()
-    assert recorder.summary().count == 0
+    assert recorder.summary().samples == 0
     assert np.isnan(recorder.summary().p50_us)
 
 

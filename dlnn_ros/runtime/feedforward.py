@@ -131,6 +131,26 @@ class FeedForward:
         self.predictor.reset()
         self._has_effort = False
 
+    def warm_up(self, samples: int = 50) -> None:
+        """
+        Run invented samples through every step, then forget them.
+
+        Raises
+        ------
+        ValueError
+            If none of them leads to an effort.
+
+        """
+        q = np.zeros(len(self.joints))
+        for k in range(samples):
+            q += 1e-4
+            output = self._process(1e-3 * k, self.joints, q, q, q)
+        reason = '' if output.effort is not None else output.reason
+        self.reset()
+        self.messages_without_velocity = 0
+        if reason:
+            raise ValueError(f'the model cannot be served: {reason}')
+
     def process(
         self,
         stamp_s: float,

@@ -8,9 +8,9 @@ import numpy as np
 
 
 class LatencySummary(NamedTuple):
-    """Percentiles of the kept samples [us]; NaN where there is none. `count` is of all."""
+    """Percentiles of the kept samples [us]; NaN where there is none. `samples` counts all."""
 
-    count: int
+    samples: int
     p50_us: float
     p99_us: float
     p999_us: float
