@@ -52,7 +52,9 @@ setup(
         'torch>=2.2',
         'safetensors>=0.4',
         'rosbags>=0.9.20',
+        "backports.zstd>=1.0; python_version < '3.14'",
         'matplotlib>=3.7',
+        'tqdm>=4.65',
     ],
     # `test` is what colcon looks for to run pytest; `rnea` is Pinocchio, the rigid-body reference.
     extras_require={'test': test, 'rnea': rnea, 'dev': [*test, *rnea, *dev]},

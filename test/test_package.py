@@ -117,6 +117,30 @@ def test_each_ros_import_is_a_dependency(manifest):
     assert used <= declared
 
 
+def third_party_imports(path):
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding='utf-8'))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names |= {f'{node.module}.{alias.name}' for alias in node.names}
+    known = {*sys.stdlib_module_names, 'dlnn_ros', 'compression'}  # compression: Python >= 3.14
+    return {name for name in names if name.split('.')[0] not in known}
+
+
+def test_each_third_party_import_is_a_dependency(setup_arguments):
+    """Whoever installs with pip alone must get all that the package imports outside nodes/."""
+    modules = {'pyyaml': 'yaml', 'pin': 'pinocchio'}
+    extras = setup_arguments['extras_require']
+    wanted = setup_arguments['install_requires'] + extras['rnea']
+    declared = {modules.get(r.name, r.name) for r in map(Requirement, wanted)}
+    for path in (ROOT / 'dlnn_ros').rglob('*.py'):
+        if 'nodes' not in path.parts:
+            for name in third_party_imports(path):
+                found = {name.split('.')[0], '.'.join(name.split('.')[:2])} & declared
+                assert found, f'{path.relative_to(ROOT)} imports {name}'
+
+
 def test_console_scripts_import(setup_arguments):
     scripts = setup_arguments['entry_points']['console_scripts']
     assert scripts[0] == 'dlnn = dlnn_ros.cli.main:main'
@@ -154,7 +178,8 @@ def test_constraints_satisfy_the_ranges(setup_arguments, python_version):
     for extra in setup_arguments['extras_require'].values():
         wanted += extra
     for requirement in map(Requirement, wanted):
-        assert pinned[requirement.name] in requirement.specifier, requirement
+        pin = pinned[requirement.name.replace('.', '-')]
+        assert pin in requirement.specifier, requirement
     wheels = re.findall(r'ros-kilted-[a-z-]+', (ROOT / 'tools' / 'setup.sh').read_text())
     assert len(wheels) >= 6
     assert set(wheels) <= set(pinned)

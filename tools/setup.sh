@@ -87,7 +87,7 @@ run_pip() {
   local pip=$!
   trap 'kill $pip 2>/dev/null; fail interrupted' INT TERM
   while kill -0 $pip 2>/dev/null; do
-    sleep 0.5
+    sleep 0.1
     if [ $((SECONDS - told)) -ge 30 ]; then
       told=$SECONDS
       say "  still at it, $((SECONDS - started)) s"
