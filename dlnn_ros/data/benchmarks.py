@@ -19,11 +19,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dlnn_ros.config import load_robot
+from dlnn_ros.config import load_robot, Robot
 from dlnn_ros.data.trajectory import Dataset, Recording, RecordingSet, Trajectory
 import numpy as np
 
-HOME_DEG = np.array([0.0, -90.0, 90.0, 0.0, 0.0, 0.0])
 AXES = 6
 PERIOD_S = 0.1
 BLOCKS = 6  # motions per recording
@@ -38,7 +37,7 @@ def kuka_forward(path: str | Path) -> RecordingSet:
     `u` (6, N) is motor torque [N m], `y` (6, N) the position relative to home [deg].
 
     """
-    mat = _load(path)
+    mat, robot = _load(path), load_robot('kr300')
     length = _columns(path, mat, 'u_test', AXES)
     recordings = []
     for part in ('train', 'test'):
@@ -47,8 +46,8 @@ def kuka_forward(path: str | Path) -> RecordingSet:
         y = _matrix(path, mat, f'y_{part}', AXES, n)
         for name, role, cut in _cuts(path, part, y, length):
             t = PERIOD_S * np.arange(cut.stop - cut.start)
-            recordings.append(_recording(t, y[:, cut], u[:, cut], name, role))
-    return RecordingSet(load_robot('kr300'), tuple(recordings), str(path))
+            recordings.append(_recording(robot, t, y[:, cut], u[:, cut], name, role))
+    return RecordingSet(robot, tuple(recordings), str(path))
 
 
 def kuka_inverse(path: str | Path) -> Dataset:
@@ -59,7 +58,7 @@ def kuka_inverse(path: str | Path) -> Dataset:
     are; `y` (6, N) is motor torque [N m].
 
     """
-    mat = _load(path)
+    mat, robot = _load(path), load_robot('kr300')
     length = _columns(path, mat, 'y_test', AXES)
     trajectories = []
     for part in ('train', 'test'):
@@ -69,11 +68,11 @@ def kuka_inverse(path: str | Path) -> Dataset:
         for name, role, cut in _cuts(path, part, u[:AXES], length):
             t = PERIOD_S * np.arange(cut.stop - cut.start)
             qd, qdd = (np.radians(u[k * AXES : (k + 1) * AXES, cut]).T for k in (1, 2))
-            recording = _recording(t, u[:AXES, cut], y[:, cut], name, role, velocity=qd)
+            recording = _recording(robot, t, u[:AXES, cut], y[:, cut], name, role, velocity=qd)
             trajectories.append(
                 Trajectory(recording, recording.q, qd, qdd, 'derivatives of the benchmark file')
             )
-    return Dataset(load_robot('kr300'), tuple(trajectories), str(path))
+    return Dataset(robot, tuple(trajectories), str(path))
 
 
 def kuka_shifted(path: str | Path) -> RecordingSet:
@@ -85,7 +84,7 @@ def kuka_shifted(path: str | Path) -> RecordingSet:
     `tau` NaN and is not `valid`, and so are the zeros the copy is padded with at its end.
 
     """
-    mat = _load(path)
+    mat, robot = _load(path), load_robot('kr300')
     test = _columns(path, mat, 'u_test', AXES)
     if test % BLOCKS:
         raise ValueError(f'{path}: u_test has {test} columns, expected {BLOCKS} equal motions')
@@ -111,10 +110,15 @@ def kuka_shifted(path: str | Path) -> RecordingSet:
             number = sum(r.name.startswith(prefix) for r in recordings)
             recordings.append(
                 _recording(
-                    PERIOD_S * i[has_q], y[:, cut], tau[:, has_q], f'{prefix}{number:02d}', prefix
+                    robot,
+                    PERIOD_S * i[has_q],
+                    y[:, cut],
+                    tau[:, has_q],
+                    f'{prefix}{number:02d}',
+                    prefix,
                 )
             )
-    return RecordingSet(load_robot('kr300'), _hold_out(recordings), str(path))
+    return RecordingSet(robot, _hold_out(recordings), str(path))
 
 
 def kuka_250hz(path: str | Path) -> RecordingSet:
@@ -125,7 +129,7 @@ def kuka_250hz(path: str | Path) -> RecordingSet:
     by up to 72 deg on axes 4 to 6; effort is the total motor torque [N m].
 
     """
-    mat = _load(path)
+    mat, robot = _load(path), load_robot('kr300')
     rec = mat.get('rec')
     names = set(rec.dtype.names or ()) if isinstance(rec, np.ndarray) else set()
     keys = 'time_cont', 'act_pos_mot_deg', 'act_vel_mot_deg_per_s', 'act_torque_abs_nm'
@@ -139,8 +143,8 @@ def kuka_250hz(path: str | Path) -> RecordingSet:
     t = np.asarray(fields['time_cont'], float).reshape(-1)
     q, qd, tau = (_matrix(path, fields, k, AXES, len(t)) for k in keys[1:])
     name = Path(path).stem
-    recording = _recording(t, q, tau, name, '', velocity=np.radians(qd).T)
-    return RecordingSet(load_robot('kr300'), (recording,), str(path))
+    recording = _recording(robot, t, q, tau, name, '', velocity=np.radians(qd).T)
+    return RecordingSet(robot, (recording,), str(path))
 
 
 class _Cut(NamedTuple):
@@ -168,7 +172,7 @@ def _cuts(path: str | Path, part: str, q_deg: np.ndarray, length: int) -> Iterat
 
 def _held_out(recordings: int) -> range:
     """Return the training recordings held out for validation: the last two, or fewer of few."""
-    return range(recordings - min(2, (recordings - 1) // 2 + (recordings == 2)), recordings)
+    return range(recordings - min(2, recordings // 2), recordings)
 
 
 def _hold_out(recordings: list[Recording]) -> tuple[Recording, ...]:
@@ -180,6 +184,7 @@ def _hold_out(recordings: list[Recording]) -> tuple[Recording, ...]:
 
 
 def _recording(
+    robot: Robot,
     t: np.ndarray,
     q_deg: np.ndarray,
     tau: np.ndarray,
@@ -188,7 +193,7 @@ def _recording(
     velocity: np.ndarray | None = None,
 ) -> Recording:
     """Make a recording from (6, N) arrays, position in degrees relative to home."""
-    q = np.radians(q_deg.T + HOME_DEG)
+    q = np.radians(q_deg.T) + robot.position_offset
     valid = np.isfinite(tau).all(axis=0)
     return Recording(t, q, tau.T, velocity, valid=valid, name=name, role=role)
 
