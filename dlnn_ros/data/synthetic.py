@@ -17,7 +17,7 @@ from typing import NamedTuple
 from dlnn_ros.config import load_robot, Robot
 from dlnn_ros.data.excitation import Box, make_motion, Motion
 from dlnn_ros.data.trajectory import Recording, RecordingSet
-from dlnn_ros.dynamics.plant import Friction, Plant
+from dlnn_ros.dynamics.plant import apply, Friction, Plant
 from dlnn_ros.dynamics.rigid_body import RigidBody
 import numpy as np
 
@@ -291,8 +291,7 @@ def _follow(
             + BANDWIDTH**2 * (reference.q[i] - q)
             + 2 * BANDWIDTH * (reference.qd[i] - qd)
         )
-        tau = np.einsum('kij,kj->ki', terms.M, qdd_wanted) + terms.drift
-        tau += viscous * reference.qd[i]
+        tau = apply(terms.M, qdd_wanted) + terms.drift + viscous * reference.qd[i]
         np.clip(tau, -tau_max, tau_max, out=tau)
         q_next, qd_next = plant.step(q, qd, tau, terms)
         if i % steps == 0:

@@ -6,15 +6,17 @@ One step of length h solves, for the velocity v+ at its end,
     M (v+ - v) / h + B v+ + F(|v|) sgn(v+) = tau - c - g,        q+ = q + h v+
 
 with sgn(0) any value in [-1, 1]: the friction is implicit, so a joint comes to rest exactly and
-stays there until the load exceeds the breakaway torque. The equation is the optimality condition
-of a strictly convex problem, v+ minimises v'(M + h B)v / 2 - b'v + h sum F_i |v_i|. The signs of
-the last step mostly still hold and give v+ by one linear solve; where they do not, projected
-Gauss-Seidel finds it. Many arms are simulated at once to share the cost of the array operations.
+stays there until the load exceeds the breakaway torque. (A speed below `CREEP` counts as rest.)
+The equation is the optimality condition of a strictly convex problem: v+ minimises
+v'(M + h B)v / 2 - b'v + h sum F_i |v_i|. The signs of the last step mostly still hold and give v+
+by one linear solve; where they do not, projected Gauss-Seidel finds it. Many arms are simulated
+at once to share the cost of the array operations.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import mul
 from typing import NamedTuple
 
 from dlnn_ros.dynamics.rigid_body import RigidBody
@@ -23,6 +25,9 @@ import numpy as np
 MAX_SWEEPS = 200
 # Far below any encoder, far above rounding at joint speeds of about 1 rad/s.
 VELOCITY_TOLERANCE = 1e-11
+# A joint slower than this is at rest [rad/s | m/s]: under a controller without integral action it
+# would creep to its end position for ever, by less than an encoder step.
+CREEP = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,14 +124,15 @@ class Plant:
         """
         h = self.time_step_s
         A = terms.M + self._damper
-        b = np.einsum('kij,kj->ki', terms.M, qd) + h * (tau - terms.drift)
+        b = apply(terms.M, qd) + h * (tau - terms.drift)
         F = h * self.friction.level(qd)
         sign = np.sign(qd)
         v = self._solve_with_signs(A, b, F, sign)
-        slack = np.abs(b - np.einsum('kij,kj->ki', A, v)) - F
+        slack = np.abs(b - apply(A, v)) - F
         wrong = np.where(sign == 0.0, slack > 0.0, v * sign < 0.0).any(axis=1)
-        if wrong.any():
-            v[wrong] = _solve_by_sweeps(A[wrong], b[wrong], F[wrong], v[wrong])
+        for k in np.flatnonzero(wrong):
+            v[k] = _solve_by_sweeps(A[k].tolist(), b[k].tolist(), F[k].tolist(), v[k].tolist())
+        v[np.abs(v) < CREEP] = 0.0
         return q + h * v, v
 
     def _solve_with_signs(
@@ -143,17 +149,31 @@ class Plant:
         return v
 
 
-def _solve_by_sweeps(A: np.ndarray, b: np.ndarray, F: np.ndarray, v: np.ndarray) -> np.ndarray:
-    """Solve for velocity and signs by projected Gauss-Seidel, which converges as A > 0."""
-    n = v.shape[1]
-    v = v.copy()
-    diagonal = np.einsum('kii->ki', A)
+def apply(M: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """Multiply K matrices by K vectors."""
+    return (M @ x[..., None])[..., 0]
+
+
+def _solve_by_sweeps(
+    A: list[list[float]], b: list[float], F: list[float], v: list[float]
+) -> list[float]:
+    """
+    Solve one arm for velocity and signs by projected Gauss-Seidel, which converges as A > 0.
+
+    Plain numbers: for so few of them array operations cost more than the arithmetic.
+    """
     for _ in range(MAX_SWEEPS):
-        before = v.copy()
-        for i in range(n):
-            rest = b[:, i] - np.einsum('kj,kj->k', A[:, i], v) + diagonal[:, i] * v[:, i]
-            pull = np.abs(rest) - F[:, i]
-            v[:, i] = np.where(pull > 0.0, np.sign(rest) * pull / diagonal[:, i], 0.0)
-        if np.abs(v - before).max() < VELOCITY_TOLERANCE:
+        change = 0.0
+        for i, row in enumerate(A):
+            old = v[i]
+            rest = b[i] - sum(map(mul, row, v)) + row[i] * old
+            if rest > F[i]:
+                v[i] = (rest - F[i]) / row[i]
+            elif rest < -F[i]:
+                v[i] = (rest + F[i]) / row[i]
+            else:
+                v[i] = 0.0
+            change = max(change, abs(v[i] - old))
+        if change < VELOCITY_TOLERANCE:
             break
     return v

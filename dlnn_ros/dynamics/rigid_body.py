@@ -224,6 +224,9 @@ class RigidBody:
         self.armature = np.array(armature, float) if len(armature) else np.zeros(n)
         if self.armature.shape != (n,):
             raise ValueError(f'armature has {len(self.armature)} numbers for {n} joints')
+        self._rotor = np.diag(self.armature)
+        self._is_ordered = bool((self._iv == np.arange(n)).all())
+        self._upper, self._above = np.triu(np.ones((n, n))), np.triu(np.ones((n, n)), 1)
         # Read from the XML: Pinocchio keeps them under names that depend on its version.
         self.damping, self.dry_friction = self._dynamics_tags(root)
         self.has_friction = friction
@@ -329,7 +332,7 @@ class RigidBody:
             # Only the upper triangle: older versions of Pinocchio fill no other.
             upper = np.triu(self._pin.crba(self._model, self._data, x))
             M[k] = (upper + np.triu(upper, 1).T)[pick]
-        return M + np.diag(self.armature)
+        return M + self._rotor
 
     def mass_and_drift(self, q: np.ndarray, qd: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """
@@ -360,11 +363,16 @@ class RigidBody:
         for k in range(len(x)):
             M[k] = crba(model, data, x[k])
             drift[k] = nle(model, data, x[k], v[k])
-        M = np.triu(M)
-        M = M + np.triu(M, 1).swapaxes(1, 2)
-        M = M[:, self._iv[:, None], self._iv]
-        M[:, range(self.n), range(self.n)] += self.armature
-        return M, drift[:, self._iv] + self._spring(q)
+        # Only the upper triangle, as in mass_matrix; masks because np.triu is slow.
+        M *= self._upper
+        M += (M * self._above).swapaxes(1, 2)
+        if not self._is_ordered:
+            M, drift = M[:, self._iv[:, None], self._iv], drift[:, self._iv]
+        M += self._rotor
+        if self._counterbalance is not None:
+            i = self._balanced
+            drift[:, i] += counterbalance_torque(self._counterbalance, q[:, i])
+        return M, drift
 
     def gravity(self, q: Any) -> np.ndarray:
         """Compute g(q), (..., n) [N m]: gravity and counterbalance."""
@@ -416,6 +424,8 @@ class RigidBody:
     def _positions(self, q: np.ndarray) -> np.ndarray:
         """Return Pinocchio's configurations, (samples, nq)."""
         flat = q.reshape(-1, self.n)
+        if self._is_ordered and not self._two.any():
+            return flat
         x = np.empty((len(flat), self._model.nq))
         x[:, self._iq] = np.where(self._two, np.cos(flat), flat)
         x[:, self._iq[self._two] + 1] = np.sin(flat[:, self._two])
