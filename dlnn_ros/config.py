@@ -90,6 +90,21 @@ def to_mapping(value: Any) -> Any:
     return value
 
 
+class _StrictLoader(yaml.SafeLoader):
+    """The safe loader, which also refuses a key that appears twice."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        seen = set()
+        for key, _ in node.value:
+            if key.tag != 'tag:yaml.org,2002:merge' and isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f'key {key.value!r} appears twice', key.start_mark
+                    )
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
 def load_yaml(path: Path | str) -> Any:
     """Read a YAML file; a syntax error becomes one line that names file, line and column."""
     path = Path(path)
@@ -102,7 +117,7 @@ def load_yaml(path: Path | str) -> Any:
     except UnicodeDecodeError:
         raise ValueError(f'{path}: is not a UTF-8 text file') from None
     try:
-        return yaml.safe_load(text)
+        return yaml.load(text, Loader=_StrictLoader)
     except yaml.YAMLError as error:
         mark = getattr(error, 'problem_mark', None)
         at = f':{mark.line + 1}:{mark.column + 1}' if mark else ''
@@ -138,6 +153,12 @@ def share_path(relative: str) -> Path:
     raise FileNotFoundError(f'{relative}: not found; tried {tried}')
 
 
+def _yaml_number(value: float) -> str:
+    """Write a number so that YAML 1.1 reads a number: its exponents need a point and a sign."""
+    mantissa, e, exponent = repr(value).partition('e')
+    return mantissa + ('' if '.' in mantissa or not e else '.0') + e + exponent
+
+
 def _convert(hint: Any, value: Any, where: str) -> Any:
     origin = typing.get_origin(hint)
     if origin in (typing.Union, types.UnionType):
@@ -150,10 +171,11 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
         if not isinstance(value, (list, tuple)):
             raise TypeError(f'{where} must be a list, got {value!r}')
         return tuple(_convert(inner, v, f'{where}[{i}]') for i, v in enumerate(value))
-    if origin is dict:
+    if (origin or hint) in (dict, Mapping):
         if not isinstance(value, Mapping):
             raise TypeError(f'{where} must be a mapping, got {value!r}')
-        return dict(value)
+        inner = (typing.get_args(hint) or (Any, Any))[1]
+        return {k: _convert(inner, v, f'{where}: {k}') for k, v in value.items()}
     if dataclasses.is_dataclass(hint):
         return value if isinstance(value, hint) else from_mapping(hint, value, where)  # type: ignore
     if hint is float:
@@ -161,7 +183,7 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
             tip = ''
             if isinstance(value, str):
                 try:
-                    tip = f' (a string in YAML; write {float(value):.6e})'
+                    tip = f' (a string in YAML; write {_yaml_number(float(value))})'
                 except ValueError:
                     tip = ' (a string in YAML)'
             raise TypeError(f'{where} must be a number, got {value!r}{tip}')
@@ -338,6 +360,8 @@ class Robot:
             raise ValueError('joints is empty')
         if len(set(self.joints)) != n:
             raise ValueError(f'joint names repeat: {self.joints}')
+        if not all(self.joints):
+            raise ValueError(f'a joint name is empty: {self.joints}')
         if len(self.kinds) != n:
             raise ValueError(f'{len(self.kinds)} kinds for {n} joints')
         for kind in self.kinds:
@@ -354,6 +378,27 @@ class Robot:
         for name, values in per_joint.items():
             if values and len(values) != n:
                 raise ValueError(f'{name} has {len(values)} numbers for {n} joints')
+        for name in ('gravity', 'armature', 'position_offset'):
+            if not all(math.isfinite(x) for x in getattr(self, name)):
+                raise ValueError(f'{name} must be finite, got {getattr(self, name)}')
+        for name in ('armature', 'limits.velocity', 'limits.effort'):
+            if any(x < 0 for x in per_joint[name]):
+                raise ValueError(f'{name} must not be negative, got {per_joint[name]}')
+        lower, upper = self.limits.position_lower, self.limits.position_upper
+        if lower and upper:
+            for joint, low, high in zip(self.joints, lower, upper, strict=True):
+                if low > high:
+                    raise ValueError(
+                        f'joint {joint!r}: position_lower {low} is above position_upper {high}'
+                    )
+        if self.counterbalance is not None:
+            joint = self.counterbalance.joint
+            if joint not in self.joints:
+                raise ValueError(
+                    f'counterbalance joint {joint!r} is not one of {", ".join(self.joints)}'
+                )
+            if self.kinds[self.joints.index(joint)] == 'prismatic':
+                raise ValueError(f'counterbalance joint {joint!r} is prismatic, must turn')
 
     @property
     def n(self) -> int:
