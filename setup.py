@@ -51,7 +51,7 @@ setup(
         'pyyaml>=6',
         'torch>=2.2',
         'safetensors>=0.4',
-        'rosbags>=0.9.20',
+        'rosbags>=0.11',
         "backports.zstd>=1.0; python_version < '3.14'",
         'matplotlib>=3.7',
         'tqdm>=4.65',
