@@ -172,8 +172,9 @@ def read_bag_with_report(
         if robot is None and ROBOT_KEY in custom:
             robot = _parse_robot(path, custom[ROBOT_KEY])
         stream = _read_stream(path, topic, files, robot)
-    bag = _segment(path, topic, stream)
-    named = _restore_names(path, bag, custom.get(RECORDINGS_KEY))
+    notes = _parse_notes(path, custom.get(RECORDINGS_KEY))
+    bag = _segment(path, topic, stream, notes)
+    named = _restore_names(bag, notes)
     return Bag(replace(bag.recordings, recordings=named), bag.report)
 
 
@@ -219,12 +220,11 @@ def _read_stream(path: Path, topic: str, files: Sequence[File], robot: Robot | N
     if not parts:
         raise ValueError(f'{path}: {topic}: {_why_nothing(rejected, seen, robot, messages)}')
     assert robot is not None
-    partial = [name for name in seen if name not in robot.joints]
-    if not given and partial and any(reason.startswith('lacks') for reason in rejected):
+    lacking = [reason for reason in rejected if reason.startswith('lacks')]
+    if not given and lacking:
         raise ValueError(
-            f'{path}: {topic}: messages hold different sets of joints '
-            f'({", ".join(robot.joints)} in the first, {", ".join(partial)} in others); '
-            'name the robot with --robot'
+            f'{path}: {topic}: messages hold different sets of joints (the first one has '
+            f'{", ".join(robot.joints)}; another one {lacking[0]}); name the robot with --robot'
         )
     number, stamps, log_times, q, velocity, tau = (
         np.concatenate([part[k] for part in parts]) for k in range(6)
@@ -319,8 +319,15 @@ def _by_name(
 # --- segments ---------------------------------------------------------------------------------
 
 
-def _segment(path: Path, topic: str, stream: _Stream) -> Bag:
-    runs = _runs(stream.stamps)
+def _segment(path: Path, topic: str, stream: _Stream, notes: Sequence[_Note]) -> Bag:
+    jumps = _runs(stream.stamps)
+    # Recordings that write_bag put into one bag may differ in rate: cut there before anything
+    # is judged by the median period.
+    starts = np.array(sorted(note.first_ns for note in notes), np.int64)
+    label = np.searchsorted(starts, stream.stamps, side='right')
+    runs = [
+        part for run in jumps for part in np.split(run, np.flatnonzero(np.diff(label[run])) + 1)
+    ]
     first = int(stream.stamps.min()) if len(stream.stamps) else 0
     repeats = reordered = short = lost = without_velocity = 0
     gaps: list[float] = []
@@ -368,7 +375,7 @@ def _segment(path: Path, topic: str, stream: _Stream) -> Bag:
         rejected=stream.rejected,
         repeats=repeats,
         reordered=reordered,
-        restarts=max(0, len(runs) - 1),
+        restarts=len(jumps) - 1,
         gaps=tuple(gaps),
         lost=lost,
         short=short,
@@ -432,30 +439,43 @@ def _unwrap(q: np.ndarray, robot: Robot) -> np.ndarray:
 # --- names, groups and roles over a round trip -------------------------------------------------
 
 
-def _restore_names(path: Path, bag: Bag, text: str | None) -> tuple[Recording, ...]:
-    """Return the recordings with the names, groups and roles that write_bag noted."""
-    recordings = bag.recordings.recordings
+class _Note(NamedTuple):
+    """What write_bag notes of a recording: first and last stamp [ns], name, group, role."""
+
+    first_ns: int
+    last_ns: int
+    name: str
+    group: str
+    role: str
+
+
+def _parse_notes(path: Path, text: str | None) -> list[_Note]:
     if text is None:
-        return recordings
+        return []
     try:
-        noted = yaml.safe_load(text)
-        spans = [(int(x['first_ns']), int(x['last_ns'])) for x in noted]
-        labels = [(str(x['name']), str(x['group']), str(x['role'])) for x in noted]
+        return [
+            _Note(int(x['first_ns']), int(x['last_ns']), *(str(x[k]) for k in _Note._fields[2:]))
+            for x in yaml.safe_load(text)
+        ]
     except (yaml.YAMLError, KeyError, TypeError, ValueError):
         raise ValueError(f'{path}: {RECORDINGS_KEY} in the metadata is damaged') from None
+
+
+def _restore_names(bag: Bag, notes: Sequence[_Note]) -> tuple[Recording, ...]:
+    """Return the recordings with the names, groups and roles that write_bag noted."""
     first_ns = bag.report.first_stamp_ns
-    named = []
-    for r in recordings:
+    named: list[Recording] = []
+    parts: Counter[str] = Counter()
+    for r in bag.recordings.recordings:
         start, end = (first_ns + round(float(t) * 1e9) for t in (r.t[0], r.t[-1]))
         # Half a microsecond for the rounding of t.
-        match = [k for k, (a, b) in enumerate(spans) if a - 500 <= start and end <= b + 500]
-        if len(match) != 1:
-            named.append(r)
-            continue
-        name, group, role = labels[match[0]]
-        used = sum(other.name.split('#')[0] == name for other in named)
-        name = f'{name}#{used}' if used else name
-        named.append(replace(r, name=name, group=group, role=role))
+        match = [n for n in notes if n.first_ns - 500 <= start and end <= n.last_ns + 500]
+        if len(match) == 1:
+            note = match[0]
+            name = f'{note.name}#{parts[note.name]}' if parts[note.name] else note.name
+            parts[note.name] += 1
+            r = replace(r, name=name, group=note.group, role=note.role)
+        named.append(r)
     return tuple(named)
 
 
@@ -516,13 +536,7 @@ def _write(target: Path, recording_set: RecordingSet, topic: str, storage: str) 
     with Writer(target, version=8, storage_plugin=plugin) as writer:
         writer.set_custom_data(ROBOT_KEY, yaml.safe_dump(to_mapping(robot), sort_keys=False))
         noted = [
-            {
-                'name': r.name,
-                'group': r.group,
-                'role': r.role,
-                'first_ns': int(s[0]),
-                'last_ns': int(s[-1]),
-            }
+            _Note(int(s[0]), int(s[-1]), r.name, r.group, r.role)._asdict()
             for r, s in zip(recording_set.recordings, stamps, strict=True)
         ]
         writer.set_custom_data(RECORDINGS_KEY, yaml.safe_dump(noted, sort_keys=False))
