@@ -19,9 +19,7 @@ case "$*" in
     [ -z "$FAKE_BROKEN" ] || { echo 'ImportError: numpy is too new'; exit 1; }
     ;;
   *'import rclpy'*) [ -n "$FAKE_ROS" ] ;;
-  *'version_info[:2], '*) echo "$FAKE_VERSION /fake" ;;
-  *version_info*) echo "$FAKE_VERSION" ;;
-  *base_prefix*) echo /fake ;;
+  *version_info*) echo "$FAKE_VERSION /fake" ;;
   '-m venv'*)
     [ -z "$FAKE_VENV_FAILS" ] || { echo 'Error: Permission denied'; exit 1; }
     folder=${!#}

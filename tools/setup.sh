@@ -22,14 +22,25 @@ fail() {
   exit 1
 }
 
-has_ros() { [ -n "${ROS_DISTRO:-}" ] && "$python" -c 'import rclpy' >/dev/null 2>&1; }
+# Prints version and installation of an interpreter, also of one too old to use.
+identify() {
+  "$1" -c 'import sys; print("%d.%d %s" % (sys.version_info[:2] + (getattr(sys, "base_prefix", sys.prefix),)))'
+}
+
+# The rclpy of an active environment of wheels is not a sourced ROS 2.
+has_ros() {
+  [ -n "${ROS_DISTRO:-}" ] && "$python" -c 'import rclpy, sys
+sys.exit(sys.prefix != sys.base_prefix and rclpy.__file__.startswith(sys.prefix))' >/dev/null 2>&1
+}
 
 check_host() {
   command -v "$python" >/dev/null 2>&1 ||
     fail "$python: not found; install Python 3.10 to 3.13 ($apt_hint) or name one: make setup PYTHON=python3.12"
-  version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) ||
+  local found
+  found=$(identify "$python" 2>/dev/null) ||
     fail "$python: does not start; name another one: make setup PYTHON=python3.12"
-  base=$("$python" -c 'import sys; print(getattr(sys, "base_prefix", sys.prefix))' 2>/dev/null)
+  version=${found%% *}
+  base=${found#* }
   local major=${version%%.*} minor=${version#*.}
   if [ "$major" -ne 3 ] || [ "$minor" -lt 10 ]; then
     fail "$python is Python $version, needed is 3.10 or newer; name another one: make setup PYTHON=python3.12"
@@ -59,10 +70,9 @@ fits() {
 
 # An environment that was made by hand in this place is used where it is of the right kind.
 adopt() {
-  local site=false found
+  local site=false
   [ "$ros" = wheels ] || site=true
-  found=$("$venv/bin/python" -c 'import sys; print("%d.%d" % sys.version_info[:2], sys.base_prefix)')
-  if [ "$found" = "$version $base" ] &&
+  if [ "$(identify "$venv/bin/python")" = "$version $base" ] &&
     grep -q "^include-system-site-packages = $site" "$venv/pyvenv.cfg" 2>/dev/null; then
     printf '%s\n' "$key_made" >"$made"
   fi
@@ -125,7 +135,7 @@ serialize_message(Imu())' 2>&1) ||
 check_host
 key_made="$PWD | $base | Python $version | ROS $ros"
 key_done="$key_made | $(cat setup.py setup.cfg constraints.txt tools/setup.sh | cksum)"
-if [ "$(cat "$done" 2>/dev/null)" = "$key_done" ] && "$venv/bin/python" -c '' 2>/dev/null; then
+if [ "$(cat "$done" 2>/dev/null)" = "$key_done" ] && [ -x "$venv/bin/python" ]; then
   exit 0
 fi
 
@@ -138,6 +148,9 @@ else
   wheels=
 fi
 if ! fits; then
+  if [ -e "$made" ]; then
+    say "$venv was made for: $(cat "$made")"
+  fi
   say "making $PWD/$venv"
   make_venv
 fi
