@@ -27,6 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     training.add_argument('--methods', default='ours,functional', help='ours, functional')
     add_json(training)
     training.set_defaults(run=run_training)
+    parser.set_defaults(run=run_training)
 
 
 def run_training(args: argparse.Namespace) -> Result:
