@@ -3,7 +3,7 @@ from itertools import pairwise
 
 from dlnn_ros.config import from_mapping, Limits, load_robot, Robot, to_mapping
 from dlnn_ros.data.excitation import Box, make_motion, rest_at
-from dlnn_ros.data.synthetic import make_recordings, record, simulate, Synthetic
+from dlnn_ros.data.synthetic import _make_box, make_recordings, record, simulate, Synthetic
 from dlnn_ros.dynamics.plant import Friction, Plant
 from dlnn_ros.dynamics.rigid_body import RigidBody
 import numpy as np
@@ -91,6 +91,15 @@ def test_limits_are_respected(simulation):
     assert (effort < 0.99 * np.array(robot.limits.effort)).all()
 
 
+def test_motion_stays_within_reach_of_home(simulation):
+    way = np.abs(simulation.q - simulation.robot.position_offset).max((0, 1))
+    assert (way < SMALL.reach + 0.01).all()
+    assert (way > 0.4 * SMALL.reach).all()
+    far = replace(simulation.robot, position_offset=(0.0,) * 6)
+    with pytest.raises(ValueError, match=r'home position of joint_a2 lies outside'):
+        _make_box(replace(SMALL, reach=0.05), far, None, None, None, 1e-3)
+
+
 def test_motion_obeys_the_equation_of_motion(simulation):
     """While it slides, tau = RNEA + friction; semi-implicit Euler at 1 kHz is that exact."""
     s = simulation
@@ -98,13 +107,16 @@ def test_motion_obeys_the_equation_of_motion(simulation):
     slides = (np.abs(s.qd) > 0.1).all(-1)
     assert slides.sum() > 100
     error = np.abs(tau - s.tau)[slides].max(0)
-    assert (error < 0.01 * np.abs(s.tau).max((0, 1))).all(), error
+    bound = 0.01 * np.abs(s.tau).max((0, 1))
+    assert (error < bound).all(), error
+    without_viscous = np.abs(tau - s.friction.viscous * s.qd - s.tau)[slides].max(0)
+    assert (without_viscous > bound).all()
 
 
 def test_rest_phases_have_no_velocity(simulation):
     s = simulation
-    # The first half second is a pause, and the last part of the last one.
-    for part in (slice(25, 115), slice(-25, None)):
+    # The first 0.4 s are a pause, and so are the last.
+    for part in (slice(25, 95), slice(-25, None)):
         assert_array_equal(s.qd[:, part], 0.0)
         assert_array_equal(np.diff(s.q[:, part], axis=1), 0.0)
     at_rest = (s.qd == 0).all(-1)
@@ -130,6 +142,7 @@ def test_power_balance(fine):
     scale = np.abs(stored).max()
     assert (lost > -1e-3 * scale).all()
     assert (lost[:, -1] > 0.05 * scale).all()
+    assert not (-work - stored > -1e-3 * scale).all()
     friction = np.cumsum((s.friction.torque(s.qd) * s.qd).sum(-1)[:, 1:], axis=1) * dt
     assert_allclose(lost, friction, rtol=0, atol=0.02 * lost.max())
 
@@ -329,6 +342,7 @@ BAD = {
     'rate_hz': 5.0,
     'seed': -1,
     'stop_and_go': 1.5,
+    'reach': 0.0,
     'velocity_fraction': 0.0,
     'acceleration': -1.0,
     'breakaway': 0.5,
@@ -364,6 +378,7 @@ def test_stribeck_friction_has_an_effect(short):
     [
         ('rate_hz', 125.0),
         ('stop_and_go', 0.0),
+        ('reach', 0.3),
         ('velocity_fraction', 0.1),
         ('acceleration', 0.5),
         ('stribeck_velocity', 0.2),

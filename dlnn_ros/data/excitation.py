@@ -15,7 +15,11 @@ import numpy as np
 
 # Excitation band [Hz]: slow sines reach far, fast ones reverse often.
 LOWEST_HZ, HIGHEST_HZ, SINES = 0.05, 0.6, 6
-PAUSE_S = (0.4, 1.0)
+PAUSE_S = (0.25, 0.6)
+# Rest at the start and the end of a motion [s].
+END_PAUSE_S = 0.4
+# Share of the joints that take part in a move from pose to pose.
+MOVING_JOINTS = 0.9
 SHORTEST_MOVE_S = 0.8
 ATTEMPTS = 40
 
@@ -76,7 +80,7 @@ def make_motion(
 
     """
     count = round(duration_s / time_step_s)
-    pause = round(0.5 / time_step_s)
+    pause = round(END_PAUSE_S / time_step_s)
     moving = count - 2 * pause
     sines = round(moving * (1.0 - stop_and_go))
     sines = sines if sines * time_step_s > 2 * SHORTEST_MOVE_S else 0
@@ -186,7 +190,7 @@ def _make_move(
     """Move to another pose in at most `longest` samples; some joints stay where they are."""
     longest_s = longest * time_step_s
     for _ in range(ATTEMPTS):
-        moves = rng.random(len(start)) < 0.75
+        moves = rng.random(len(start)) < MOVING_JOINTS
         way = np.where(moves, _draw_pose(rng, box) - start, 0.0)
         fastest_s = max(
             (QUINTIC_SPEED * np.abs(way) / box.velocity).max(),

@@ -50,6 +50,10 @@ class Synthetic:
         Same seed, same recordings; recording k does not depend on how many there are.
     stop_and_go : float
         Share of the time for moves from pose to pose with pauses, 0 to 1; the rest is multi-sine.
+    reach : float
+        Largest way of a joint from its home position [rad | m], inside the position limits. Home
+        is `Robot.position_offset` where that is given, else the middle of the range. The more
+        room, the more recordings a model needs.
     velocity_fraction : float
         Share of the velocity limit that is used, in (0, 1].
     acceleration : float
@@ -71,10 +75,11 @@ class Synthetic:
     duration_s: float = 20.0
     rate_hz: float = 250.0
     seed: int = 0
-    stop_and_go: float = 0.4
+    stop_and_go: float = 0.25
+    reach: float = 1.2
     velocity_fraction: float = 0.65
     acceleration: float = 2.5
-    breakaway: float = 1.3
+    breakaway: float = 1.2
     stribeck_velocity: float = 0.02
     encoder_noise: float = 1e-6
     encoder_step: float = 1e-6
@@ -87,6 +92,7 @@ class Synthetic:
             'rate_hz': (10.0 <= self.rate_hz <= 4000.0, '10 to 4000'),
             'seed': (self.seed >= 0, 'not negative'),
             'stop_and_go': (0.0 <= self.stop_and_go <= 1.0, '0 to 1'),
+            'reach': (0.0 < self.reach < math.inf, 'positive'),
             'velocity_fraction': (0.0 < self.velocity_fraction <= 1.0, 'in (0, 1]'),
             'acceleration': (0.0 < self.acceleration < math.inf, 'positive'),
             'breakaway': (1.0 <= self.breakaway < math.inf, 'at least 1'),
@@ -250,9 +256,16 @@ def _make_box(
 ) -> Box:
     lower = np.array(robot.limits.position_lower)
     upper = np.array(robot.limits.position_upper)
-    # One turn of a joint that can do several shows all there is to see.
-    middle, half = (lower + upper) / 2, (upper - lower) / 2 * (1 - 2 * POSITION_MARGIN)
-    half = np.where(robot.is_revolute, np.minimum(half, math.pi), half)
+    margin = POSITION_MARGIN * (upper - lower)
+    home = np.array(robot.position_offset) if robot.position_offset else (lower + upper) / 2
+    lower = np.maximum(lower + margin, home - synthetic.reach)
+    upper = np.minimum(upper - margin, home + synthetic.reach)
+    if not (lower < upper).all():
+        names = [robot.joints[i] for i in np.flatnonzero(lower >= upper)]
+        raise ValueError(
+            f'robot {robot.name!r}: the home position of {", ".join(names)} lies outside the '
+            'position limits'
+        )
     every = max(1, round(0.02 / time_step_s))
 
     def is_within_torque(motion: Motion) -> bool:
@@ -262,8 +275,8 @@ def _make_box(
         return bool((np.abs(tau) <= EFFORT_MARGIN * tau_max).all())
 
     return Box(
-        middle - half,
-        middle + half,
+        lower,
+        upper,
         synthetic.velocity_fraction * np.array(robot.limits.velocity),
         np.full(robot.n, synthetic.acceleration),
         is_within_torque,
