@@ -26,7 +26,8 @@ DEGREES_RAD = 3 * math.pi
 MOVING_RANGE = 0.02  # rad or m
 # Shares of the reference outside of which an effort is said to be in other units.
 SCALE_RANGE = (0.5, 2.0)
-NO_GRAVITY_SHARE = 0.2
+# Gravity must vary by this share of the effort to be compared.
+VISIBLE_GRAVITY = 0.3
 
 
 def check_effort(robot: Robot, recordings: Sequence[Recording], source: str = '') -> None:
@@ -332,8 +333,8 @@ def _compare_with_rigid_body(robot: Robot, trajectories: Sequence[Trajectory]) -
     """
     Compare effort with the rigid bodies of the robot's URDF.
 
-    Per joint, least squares of the joint-side effort on gravity, inertial torque, sgn qd, qd and
-    one. A share of gravity near zero means effort without gravity, one far from one other units.
+    Per joint, least squares of the joint-side effort on gravity, inertial torque, sgn qd and qd.
+    A share of gravity far from one means effort without gravity, in other units or of other sign.
 
     """
     if robot.urdf is None or not any(t.valid.any() for t in trajectories):
@@ -355,27 +356,23 @@ def _compare_with_rigid_body(robot: Robot, trajectories: Sequence[Trajectory]) -
     warnings = []
     for k, joint in enumerate(robot.joints):
         spread = float(gravity[:, k].std())
-        if spread < 0.1 * float(tau[:, k].std()) or spread == 0:
+        if spread == 0 or spread < VISIBLE_GRAVITY * float(tau[:, k].std()):
             continue  # gravity hardly shows at this joint
-        columns = (gravity[:, k], inertial[:, k], np.sign(qd[:, k]), qd[:, k], np.ones(len(q)))
+        columns = (gravity[:, k], inertial[:, k], np.sign(qd[:, k]), qd[:, k])
         A = np.stack(columns, axis=1)
         size = np.linalg.norm(A, axis=0)
         share = np.linalg.lstsq(A / np.where(size > 0, size, 1), tau[:, k], rcond=None)[0][0]
         share = float(share / size[0])
         if robot.effort.kind == 'no_gravity':
-            if share > 1 - NO_GRAVITY_SHARE:
+            if share > SCALE_RANGE[0]:
                 warnings.append(
                     f'{joint}: effort is declared to be without gravity but follows {share:.2f} '
                     'of it'
                 )
-        elif abs(share) < NO_GRAVITY_SHARE:
-            warnings.append(
-                f'{joint}: effort follows {share:.2f} of the gravity of the URDF; is it '
-                "'no_gravity', or another payload?"
-            )
         elif not SCALE_RANGE[0] < share < SCALE_RANGE[1]:
             warnings.append(
-                f'{joint}: effort follows {share:.2f} times the gravity of the URDF; is it motor '
-                'current, the wrong side of the gear, or another sign?'
+                f'{joint}: effort follows {share:.2f} times the gravity of the URDF; is it '
+                "without gravity (kind 'no_gravity'), motor current, on the other side of the "
+                'gear, or of the other sign?'
             )
     return warnings
