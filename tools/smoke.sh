@@ -17,9 +17,9 @@ step() {
   }
 }
 
-step data synth --trajectories 4 --duration 6 --out bag
+step data synth --trajectories 3 --duration 5 --out bag
 step data info bag
-step train --data bag --model dlnn --out model --time-budget 5
+step train --data bag --model dlnn --out model --time-budget 4
 step evaluate model --data bag --json
 grep -q '"r2_mean"' out
 step info model --json
