@@ -282,6 +282,7 @@ class _Trainer:
         self.step = 0
         self.elapsed = 0.0
         self.stale = 0
+        self.total_steps = 0
 
     def run(self) -> tuple[InverseDynamicsModel, tuple[Validation, ...]]:
         saved = self.resume.load() if self.resume else None
@@ -322,42 +323,46 @@ class _Trainer:
 
     def _run_restart(self) -> None:
         config = self.config
-        budget = config.time_budget_s / config.restarts
         n = len(self.train_batch.q)
         steps_per_epoch = max(1, n // self.batch_size)
-        total_steps = config.epochs * steps_per_epoch
+        self.total_steps = config.epochs * steps_per_epoch
         next_validation = self.elapsed + config.validation_interval_s
         self.model.train()
         last = time.monotonic()
-        while True:
+        while not self._is_finished():
             order = torch.randperm(n, generator=self.rng)
             for k in range(steps_per_epoch):
-                fraction = self.step / total_steps if total_steps else self.elapsed / budget
-                if fraction >= 1:
-                    break
                 index = order[k * self.batch_size : (k + 1) * self.batch_size]
-                loss = self._step(index, fraction)
+                loss = self._step(index)
                 now = time.monotonic()
                 self.elapsed += now - last
                 last = now
-                if not total_steps and self.elapsed >= next_validation:
-                    self._validate(loss, fraction)
+                is_last = self._is_finished()
+                is_due = (
+                    k + 1 == steps_per_epoch if config.epochs else self.elapsed >= next_validation
+                )
+                if is_last or is_due:
+                    self._validate(loss)
                     next_validation = self.elapsed + config.validation_interval_s
-                    last = time.monotonic()
-            else:
-                if total_steps:
-                    self._validate(loss, self.step / total_steps)
-                    last = time.monotonic()
-                if not config.patience or self.stale < config.patience:
-                    continue
-            break
-        self._validate(loss, 1.0)
+                    last = time.monotonic()  # validation is not training time
+                if is_last:
+                    break
 
-    def _step(self, index: Tensor, fraction: float) -> Tensor:
+    def _fraction(self) -> float:
+        """Return the part of this start's budget that is used."""
+        if self.total_steps:
+            return self.step / self.total_steps
+        return self.elapsed / (self.config.time_budget_s / self.config.restarts)
+
+    def _is_finished(self) -> bool:
+        patience = self.config.patience
+        return self._fraction() >= 1 or bool(patience and self.stale >= patience)
+
+    def _step(self, index: Tensor) -> Tensor:
         config = self.config
         decay = config.final_learning_rate / config.learning_rate
         warm_up = min(1.0, (self.step + 1) / 20)
-        rate = config.learning_rate * decay**fraction * warm_up
+        rate = config.learning_rate * decay ** self._fraction() * warm_up
         for group in self.optimizer.param_groups:
             group['lr'] = rate
         q, qd, qdd, tau = (a[index] for a in self.train_batch)
@@ -374,7 +379,7 @@ class _Trainer:
             torch._foreach_lerp_(list(self.average.parameters()), self.parameters, 1 - past)
         return loss.detach()
 
-    def _validate(self, loss: Tensor, fraction: float) -> None:
+    def _validate(self, loss: Tensor) -> None:
         value = float(loss)
         if not math.isfinite(value):
             raise ValueError(
@@ -397,7 +402,7 @@ class _Trainer:
         if self.resume:
             self.resume.save(self._snapshot())
         if self.on_progress:
-            overall = (self.restart + fraction) / self.config.restarts
+            overall = (self.restart + min(1.0, self._fraction())) / self.config.restarts
             self.on_progress(Progress(overall, self.restart, point, self.best_r2))
 
     def _snapshot(self) -> dict[str, Any]:
