@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 import time
 from typing import Protocol
@@ -77,10 +78,8 @@ def load_predictor(folder: Path | str, backend: str = 'cpu', threads: int = 1) -
         warm_up(predictor)
         return predictor
     candidates = [TorchPredictor(folder, 'cpu', threads)]
-    try:
+    with contextlib.suppress(ValueError):  # auto means: cuda where there is one
         candidates.append(TorchPredictor(folder, 'cuda', threads))
-    except ValueError:
-        pass  # 'auto' means: cuda where there is one
     return min(candidates, key=warm_up)
 
 
