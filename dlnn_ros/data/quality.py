@@ -256,7 +256,8 @@ def _warn_of_position(robot: Robot, q: np.ndarray) -> list[str]:
         lowest, highest = _range(q[:, k])
         if robot.kinds[k] == 'revolute' and max(-lowest, highest) > DEGREES_RAD:
             warnings.append(
-                f'{joint}: position from {lowest:.4g} to {highest:.4g} rad looks like degrees'
+                f'{joint}: position from {lowest:.4g} to {highest:.4g} rad looks like degrees '
+                '(a joint that turns on and on is of kind continuous)'
             )
         elif lower and upper:
             share = float(((q[:, k] < lower[k]) | (q[:, k] > upper[k])).mean())

@@ -19,7 +19,7 @@ ROLES = ('', 'train', 'validation', 'test')
 
 
 def _frozen(name: str, value: object, shape: tuple[int, ...] | None, dtype: type) -> np.ndarray:
-    array = np.array(value, dtype=dtype)
+    array: np.ndarray = np.array(value, dtype=dtype)
     if shape is not None and array.shape != shape:
         raise ValueError(f'{name} has shape {array.shape}, expected {shape}')
     array.setflags(write=False)
