@@ -96,9 +96,12 @@ def test_versions_agree(manifest, setup_arguments):
     version = dlnn_ros.__version__
     assert manifest.findtext('version') == version
     assert setup_arguments['version'] == version
-    headings = re.findall(r'^(\S.*)\n-+$', (ROOT / 'CHANGELOG.rst').read_text(), re.MULTILINE)
-    assert headings[0] in ('Forthcoming', f'{version}')
-    assert version in headings
+    changelog = (ROOT / 'CHANGELOG.rst').read_text()
+    headings = re.findall(r'^(\S.*)\n-+$', changelog, re.MULTILINE)
+    if headings[0] == 'Forthcoming':
+        assert f'Version {version}' in changelog
+    else:
+        assert re.fullmatch(rf'{re.escape(version)} \(\d{{4}}-\d\d-\d\d\)', headings[0])
 
 
 def test_license_is_apache_2():
