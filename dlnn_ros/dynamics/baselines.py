@@ -69,6 +69,9 @@ class LinearConfig:
 class MlpModel(InverseDynamicsModel):
     """Torque as a perceptron of sin q, cos q, qd, qdd and, by option, sign(qd)."""
 
+    inverse_velocity: Tensor
+    inverse_acceleration: Tensor
+
     def __init__(
         self,
         config: MlpConfig,

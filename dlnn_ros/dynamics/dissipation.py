@@ -40,6 +40,8 @@ class DissipationNetwork(nn.Module):
 
     """
 
+    inverse_velocity_scale: Tensor
+
     def __init__(
         self,
         is_revolute: Sequence[bool],

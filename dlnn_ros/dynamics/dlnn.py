@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from torch import nn, Tensor
+from torch import Tensor
 
 from .conservative import ConservativeNetwork
 from .dissipation import DissipationNetwork
@@ -118,18 +118,21 @@ class LagrangianModel(InverseDynamicsModel):
     ----------
     n : int
         Number of joints.
-    conservative : nn.Module
-        Offers `inverse`, `terms`, `mass_matrix`, `potential` as
-        :class:`~.conservative.ConservativeNetwork` does.
-    dissipation : nn.Module or None
-        `d(q, qd, aux)` with `qd @ d >= 0`.
+    conservative : ConservativeNetwork
+        Or whatever offers its `inverse`, `terms`, `mass_matrix` and `potential`.
+    dissipation : DissipationNetwork or None
+        Or any `d(q, qd, aux)` with `qd @ d >= 0`.
     torque_scale : float
         Unit of torque of both parts [N m].
 
     """
 
     def __init__(
-        self, n: int, conservative: nn.Module, dissipation: nn.Module | None, torque_scale: float
+        self,
+        n: int,
+        conservative: ConservativeNetwork,
+        dissipation: DissipationNetwork | None,
+        torque_scale: float,
     ) -> None:
         super().__init__()
         self.n = n
@@ -137,11 +140,19 @@ class LagrangianModel(InverseDynamicsModel):
         self.dissipation = dissipation
         self.torque_scale = torque_scale
 
+    def _flatten(
+        self, aux: Tensor | None, *arrays: Tensor
+    ) -> tuple[tuple[int, ...], list[Tensor], Tensor | None]:
+        if aux is None:
+            return (*flatten(self.n, *arrays), None)
+        lead, flat = flatten(self.n, *arrays, aux)
+        return lead, flat[:-1], flat[-1]
+
     def inverse_dynamics(
         self, q: Tensor, qd: Tensor, qdd: Tensor, aux: Tensor | None = None
     ) -> Tensor:
         """Return tau = M qdd + c + g + d, (..., n) [N m | N], Eq. (5)."""
-        lead, (q, qd, qdd, aux) = flatten(self.n, q, qd, qdd, aux)
+        lead, (q, qd, qdd), aux = self._flatten(aux, q, qd, qdd)
         tau = self.conservative.inverse(q, qd, qdd)
         if self.dissipation is not None:
             tau = tau + self.dissipation(q, qd, aux)
@@ -149,7 +160,7 @@ class LagrangianModel(InverseDynamicsModel):
 
     def terms(self, q: Tensor, qd: Tensor, aux: Tensor | None = None) -> Terms:
         """Return M, c, g, d apart, Eqs. (3), (4), (7), (8)."""
-        lead, (q, qd, aux) = flatten(self.n, q, qd, aux)
+        lead, (q, qd), aux = self._flatten(aux, q, qd)
         M, c, g = self.conservative.terms(q, qd)
         d = torch.zeros_like(c) if self.dissipation is None else self.dissipation(q, qd, aux)
         M = (self.torque_scale * M).view(*lead, self.n, self.n)

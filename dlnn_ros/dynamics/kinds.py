@@ -60,10 +60,11 @@ def make_model(
         False for efforts recorded without the gravity torque.
 
     """
-    if not isinstance(config, CONFIGS[kind]):
+    if type(config) is not CONFIGS[kind]:
         raise TypeError(f'{kind} takes a {CONFIGS[kind].__name__}, got {to_mapping(config)}')
-    if kind in ('dlnn', 'lnn'):
+    if isinstance(config, DlnnConfig):
         return make_dlnn(config, scales, tuple(is_revolute), has_gravity)
-    if kind == 'mlp':
+    if isinstance(config, MlpConfig):
         return MlpModel(config, scales, is_revolute)
+    assert isinstance(config, LinearConfig)
     return LinearModel(config, len(is_revolute))

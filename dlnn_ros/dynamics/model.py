@@ -90,23 +90,29 @@ class InverseDynamicsModel(nn.Module):
         return Step(torch.stack(taus, -2), state)
 
 
-def flatten(n: int, *arrays: Tensor | None) -> tuple[tuple[int, ...], list[Tensor | None]]:
+class Flat(NamedTuple):
+    """Leading axes, and arrays flattened to (B, last axis)."""
+
+    lead: tuple[int, ...]
+    arrays: list[Tensor]
+
+
+def flatten(n: int, *arrays: Tensor) -> Flat:
     """
-    Broadcast the leading axes of (..., n) arrays and flatten them to (B, n).
+    Broadcast the leading axes of arrays and flatten them to (B, ...), the first being (..., n).
 
     Raises
     ------
     ValueError
-        Where the last axis of a joint array is not n.
+        Where the last axis of the first array is not n.
 
     """
-    given = [a for a in arrays if a is not None]
-    for a in given[:1]:
-        if a.shape[-1:] != (n,):
-            raise ValueError(f'array of shape {tuple(a.shape)} for a model with {n} joints')
-    lead = torch.broadcast_shapes(*(a.shape[:-1] for a in given))
-    flat = [
-        None if a is None else a.expand(*lead, a.shape[-1]).reshape(-1, a.shape[-1])
-        for a in arrays
-    ]
-    return tuple(lead), flat
+    if arrays[0].shape[-1:] != (n,):
+        raise ValueError(
+            f'array of shape {tuple(arrays[0].shape)} for a model with {n} joints; '
+            f'expected (..., {n})'
+        )
+    lead = torch.broadcast_shapes(*(a.shape[:-1] for a in arrays))
+    return Flat(
+        tuple(lead), [a.expand(*lead, a.shape[-1]).reshape(-1, a.shape[-1]) for a in arrays]
+    )

@@ -86,7 +86,8 @@ class JetMLP(nn.Module):
     ) -> None:
         super().__init__()
         sizes = [inputs, *[width] * depth]
-        self.hidden = nn.ModuleList(nn.Linear(a, b) for a, b in itertools.pairwise(sizes))
+        layers = [nn.Linear(a, b) for a, b in itertools.pairwise(sizes)]
+        self.hidden: Sequence[nn.Linear] = nn.ModuleList(layers)  # type: ignore[assignment]
         self.output = nn.Linear(width, outputs)
         self.dropout = dropout
 
@@ -140,6 +141,10 @@ class JointEncoding(nn.Module):
 
     """
 
+    revolute: Tensor
+    prismatic: Tensor
+    inverse_scale: Tensor
+
     def __init__(self, is_revolute: Sequence[bool], scale: Sequence[float]) -> None:
         super().__init__()
         revolute = [i for i, r in enumerate(is_revolute) if r]
@@ -187,6 +192,9 @@ class CholeskyFactor(nn.Module):
 
     The n (n + 1) / 2 outputs fill the lower triangle row by row; the diagonal passes softplus.
     """
+
+    index: Tensor
+    is_diagonal: Tensor
 
     def __init__(self, n: int) -> None:
         super().__init__()

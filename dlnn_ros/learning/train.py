@@ -376,7 +376,8 @@ class _Trainer:
         # A young average forgets faster, so that the first validations mean something.
         past = min(config.average, (self.step - 1) / (self.step + 9))
         with torch.no_grad():
-            torch._foreach_lerp_(list(self.average.parameters()), self.parameters, 1 - past)
+            for slow, fast in zip(self.average.parameters(), self.parameters, strict=True):
+                slow.lerp_(fast, 1 - past)
         return loss.detach()
 
     def _validate(self, loss: Tensor) -> None:

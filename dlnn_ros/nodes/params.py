@@ -27,7 +27,13 @@ from rclpy.parameter import Parameter
 # Parameters that ROS itself reads from the overrides.
 _ROS_PREFIXES = ('qos_overrides.', 'use_sim_time', 'start_type_description_service')
 
-_TYPE_NAMES = {float: 'a number', int: 'an integer', bool: 'true or false', str: 'a string'}
+_TYPE_NAMES = {
+    float: 'a number',
+    int: 'an integer',
+    bool: 'true or false',
+    str: 'a string',
+    tuple: 'a list of strings',
+}
 
 
 @dataclass(frozen=True)
@@ -49,7 +55,7 @@ class Setting:
     """
 
     name: str
-    default: float | int | bool | str
+    default: float | int | bool | str | tuple[str, ...]
     description: str
     lower: float | None = None
     upper: float | None = None
@@ -70,6 +76,8 @@ class Setting:
         fits = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
         if kind is float and isinstance(value, int) and not isinstance(value, bool):
             value, fits = float(value), True
+        if kind is tuple and isinstance(value, (list, tuple)):
+            value, fits = tuple(value), all(isinstance(v, str) for v in value)
         if not fits:
             raise TypeError(
                 f'parameter {self.name} must be {_TYPE_NAMES[kind]}, got {value!r}'
@@ -132,7 +140,9 @@ class Settings:
         self._settings = {s.name: s for s in settings}
         self._locked = locked
         for setting in settings:
-            node.declare_parameter(setting.name, setting.default, setting.descriptor())
+            default = setting.default
+            value = list(default) if isinstance(default, tuple) else default
+            node.declare_parameter(setting.name, value, setting.descriptor())
         node.add_on_set_parameters_callback(self._on_set)
 
     def read(self) -> SimpleNamespace:

@@ -1,7 +1,9 @@
-"""Node: records one JointState topic as a rosbag2, where rosbag2 itself is not installed."""
+"""Node: records JointState topics as a rosbag2, where rosbag2 itself is not installed."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+import functools
 from pathlib import Path
 import shutil
 import tempfile
@@ -21,13 +23,15 @@ TYPE = 'sensor_msgs/msg/JointState'
 
 SETTINGS = (
     Setting('bag', '', 'Folder of the new rosbag2; required.', read_only=True),
-    Setting('topic', 'feedforward_node/feedforward', 'JointState topic.', read_only=True),
+    Setting(
+        'topics', ('feedforward_node/feedforward',), 'JointState topics; required.', read_only=True
+    ),
     Setting('storage', 'mcap', 'Storage format.', choices=('mcap', 'sqlite3'), read_only=True),
     Setting('overwrite', False, 'Replace a bag of that name.', read_only=True),
     Setting(
         'expected',
         0,
-        'End after so many messages; 0 for no such end.',
+        'End after so many messages on the first topic; 0 for no such end.',
         lower=0,
         upper=2**31 - 1,
         read_only=True,
@@ -59,14 +63,14 @@ class BagFile:
     ----------
     path : Path
         Folder to make.
-    topic : str
+    topics : sequence of str
     storage : str
         'mcap' or 'sqlite3'.
     overwrite : bool
 
     """
 
-    def __init__(self, path: Path, topic: str, storage: str, overwrite: bool) -> None:
+    def __init__(self, path: Path, topics: Sequence[str], storage: str, overwrite: bool) -> None:
         if path.exists() and not overwrite:
             raise FileExistsError(f'{path}: exists already; choose another bag or overwrite it')
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -76,13 +80,14 @@ class BagFile:
         # The name inside is the final one: the files are named after their folder.
         self._writer = Writer(self._work / path.name, version=9, storage_plugin=plugin)
         self._writer.open()
-        self._connection = self._writer.add_connection(
-            topic, TYPE, typestore=get_typestore(Stores.LATEST)
-        )
+        store = get_typestore(Stores.LATEST)
+        self._connections = {
+            topic: self._writer.add_connection(topic, TYPE, typestore=store) for topic in topics
+        }
 
-    def write(self, time_ns: int, raw: bytes) -> None:
+    def write(self, topic: str, time_ns: int, raw: bytes) -> None:
         """Add a serialised message."""
-        self._writer.write(self._connection, time_ns, raw)
+        self._writer.write(self._connections[topic], time_ns, raw)
 
     def finish(self) -> None:
         """Close the bag and give it its name."""
@@ -106,32 +111,37 @@ class RecordNode(Node):
         self.values = Settings(self, SETTINGS).read()
         if not self.values.bag:
             raise ValueError('parameter bag is empty; set it to the folder to record to')
-        self._subscription = self.create_subscription(
-            JointState,
-            self.values.topic,
-            self._on_message,
-            QoSProfile(
-                history=HistoryPolicy.KEEP_LAST,
-                depth=1000,
-                reliability=ReliabilityPolicy.RELIABLE,
-            ),
-            raw=True,
-            qos_overriding_options=QoSOverridingOptions.with_default_policies(),
-        )
-        self.topic = self._subscription.topic_name
+        if not self.values.topics:
+            raise ValueError('parameter topics is empty; name at least one JointState topic')
+        self.received = [0] * len(self.values.topics)
+        self._subscriptions_of = [
+            self.create_subscription(
+                JointState,
+                topic,
+                functools.partial(self._on_message, number),
+                QoSProfile(
+                    history=HistoryPolicy.KEEP_LAST,
+                    depth=1000,
+                    reliability=ReliabilityPolicy.RELIABLE,
+                ),
+                raw=True,
+                qos_overriding_options=QoSOverridingOptions.with_default_policies(),
+            )
+            for number, topic in enumerate(self.values.topics)
+        ]
+        self.topics = [s.topic_name for s in self._subscriptions_of]
         self.bag = BagFile(
             Path(self.values.bag).expanduser(),
-            self.topic,
+            self.topics,
             self.values.storage,
             self.values.overwrite,
         )
-        self.received = 0
-        self.last_s = self.started_s = time.monotonic()
-        self._is_matched = False
+        self.last_s = time.monotonic()
+        self._matched: set[str] = set()
 
-    def _on_message(self, raw: bytes) -> None:
-        self.bag.write(time.time_ns(), raw)
-        self.received += 1
+    def _on_message(self, number: int, raw: bytes) -> None:
+        self.bag.write(self.topics[number], time.time_ns(), raw)
+        self.received[number] += 1
         self.last_s = time.monotonic()
 
     def is_done(self) -> bool:
@@ -145,37 +155,37 @@ class RecordNode(Node):
 
         """
         v = self.values
-        self._report_match()
-        if v.expected and self.received >= v.expected:
+        self._report_matches()
+        if v.expected and self.received[0] >= v.expected:
             return True
         idle_s = time.monotonic() - self.last_s
-        if self.received:
+        if any(self.received):
             return bool(v.idle_timeout_s and idle_s > v.idle_timeout_s)
         if v.wait_timeout_s and idle_s > v.wait_timeout_s:
-            publishers = self._subscription.get_publisher_count()
+            publishers = sum(s.get_publisher_count() for s in self._subscriptions_of)
             raise TimeoutError(
-                f'no message on {self.topic} within {v.wait_timeout_s:g} s, '
+                f'no message on {", ".join(self.topics)} within {v.wait_timeout_s:g} s, '
                 f'{publishers} publishers; nothing was written'
             )
         return False
 
-    def _report_match(self) -> None:
-        is_matched = self._subscription.get_publisher_count() > 0
-        if is_matched and not self._is_matched:
-            self.get_logger().info(f'matched: a publisher on {self.topic}')
-        self._is_matched = is_matched
+    def _report_matches(self) -> None:
+        matched = {s.topic_name for s in self._subscriptions_of if s.get_publisher_count() > 0}
+        for topic in sorted(matched - self._matched):
+            self.get_logger().info(f'matched: {topic} has a publisher')
+        self._matched = matched
 
 
 def serve(node: RecordNode, stop: Stop) -> int:
     """Record until done or stopped."""
     executor = EventsExecutor()
     executor.add_node(node)
-    node.get_logger().info(f'ready: recording {node.topic} to {node.values.bag}')
+    node.get_logger().info(f'ready: recording {", ".join(node.topics)} to {node.values.bag}')
     is_whole = False
     try:
         while not stop.is_set and not node.is_done():
             executor.spin_once(timeout_sec=0.05)
-        is_whole = node.received > 0
+        is_whole = any(node.received)
     finally:
         executor.remove_node(node)
         executor.shutdown()
@@ -184,9 +194,9 @@ def serve(node: RecordNode, stop: Stop) -> int:
         else:
             node.bag.discard()
     if not is_whole:
-        node.get_logger().warning(f'no message on {node.topic}: nothing was written')
+        node.get_logger().warning(f'no message on {", ".join(node.topics)}: nothing was written')
         return EXIT_OK if stop.is_set else EXIT_FAILED
-    node.get_logger().info(f'done: {node.received} messages in {node.values.bag}')
+    node.get_logger().info(f'done: {sum(node.received)} messages in {node.values.bag}')
     return EXIT_OK
 
 

@@ -60,9 +60,12 @@ SETTINGS = (
         read_only=True,
     ),
     Setting(
+        'wait_subscriptions', 1, 'Start when so many listen.', lower=1, upper=1000, read_only=True
+    ),
+    Setting(
         'wait_timeout_s',
         10.0,
-        'Wait at most so long for a subscription [s]; 0 not to wait.',
+        'Wait at most so long for them [s]; 0 not to wait.',
         lower=0.0,
         upper=3600.0,
         read_only=True,
@@ -163,12 +166,12 @@ class ReplayNode(Node):
 
     def wait_for_subscription(self, stop: Stop) -> None:
         """
-        Wait until somebody listens.
+        Wait until as many listen as are wanted.
 
         Raises
         ------
         TimeoutError
-            If nobody does in time.
+            If they do not in time.
 
         """
         limit = self.values.wait_timeout_s
@@ -177,12 +180,14 @@ class ReplayNode(Node):
         topic = self._publisher.topic_name
         self.get_logger().info(f'waiting for a subscription to {topic}')
         end = time.monotonic() + limit
-        while self._publisher.get_subscription_count() == 0:
+        wanted = self.values.wait_subscriptions
+        while (found := self._publisher.get_subscription_count()) < wanted:
             if stop.is_set:
                 return
             if time.monotonic() > end:
                 raise TimeoutError(
-                    f'no subscription to {topic} within {limit:g} s; nothing was sent '
+                    f'{found or "no"} subscription to {topic} within {limit:g} s, '
+                    f'wait_subscriptions is {wanted}; nothing was sent '
                     '(wait_timeout_s:=0.0 sends anyway)'
                 )
             time.sleep(0.02)

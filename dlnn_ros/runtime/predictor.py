@@ -86,13 +86,13 @@ def load_predictor(folder: Path | str, backend: str = 'cpu', threads: int = 1) -
 def warm_up(predictor: Predictor) -> float:
     """Evaluate in the middle of the training range; return the median time of a call [s]."""
     extent = predictor.description.training_range
-    state = [
+    q, qd, qdd = (
         (np.array(r.lower) + np.array(r.upper)) / 2 for r in (extent.q, extent.qd, extent.qdd)
-    ]
+    )
     times = []
     for _ in range(WARM_UP_CALLS):
         started = time.perf_counter()
-        effort = predictor.predict(*state, 1e-3)
+        effort = predictor.predict(q, qd, qdd, 1e-3)
         times.append(time.perf_counter() - started)
     predictor.reset()
     if not np.isfinite(effort).all():
