@@ -79,6 +79,12 @@ def test_few_groups_are_cut_in_time(groups):
     assert test.t[-1] == 9.99
 
 
+def test_no_role_takes_all_groups():
+    dataset = make(*((f'r{k}', '', '', 100) for k in range(3)))
+    split = assign_roles(dataset, validation=0.2, test=0.75)
+    assert [t.recording.role for t in split] == ['train', 'validation', 'test']
+
+
 def test_only_missing_roles_are_given():
     dataset = make(('a', '', 'test', 100), *((f'r{k}', '', '', 100) for k in range(3)))
     split = assign_roles(dataset)
