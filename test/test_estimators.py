@@ -143,6 +143,15 @@ def test_wrap_inside_a_gap_gives_no_velocity_spike():
     np.testing.assert_allclose(estimates.qd[estimates.valid], 2.0, rtol=1e-6)
 
 
+def test_jitter_of_the_stamps_is_bounded(rng):
+    true = np.arange(0, 4, 0.004)
+    t = true + rng.normal(0, 2e-4, len(true))
+    q = 1.0 * true[:, None]
+    estimates = FilteredDifference(1, T).run(t, q)
+    # One pair of poles would give 1 rad/s^2; see the module's docstring.
+    assert estimates.qdd[200:].std() < 0.5
+
+
 def run_with_stamps(t, q_of):
     return drive(FilteredDifference(2, T), t, smooth(q_of)[0])
 
@@ -195,8 +204,10 @@ def test_two_sources_with_offset_stamps_are_refused(offset):
     assert outcomes[10:].count(estimators.OK) == 0
 
 
-def test_equal_stamps_are_skipped():
+@pytest.mark.parametrize('rounding', [0.0, 1e-9, -1e-9])
+def test_equal_stamps_are_skipped(rounding):
     t = np.repeat(np.arange(0, 1, 0.01), 2)
+    t[1::2] += rounding
     outcomes = run_with_stamps(t, t + 1e-5 * np.arange(len(t)))
     assert outcomes[1::2] == [estimators.EQUAL_STAMP] * 100
 
