@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
-from dlnn_ros.config import Robot, to_mapping
-from dlnn_ros.dynamics.dlnn import LagrangianModel, Scales
-from dlnn_ros.dynamics.kinds import make_config, make_model
+from dlnn_ros.config import Effort, Robot, to_mapping
+from dlnn_ros.dynamics.architecture import make_config, Scales
+from dlnn_ros.dynamics.dlnn import LagrangianModel
+from dlnn_ros.dynamics.kinds import make_model
 from dlnn_ros.learning.checkpoint import build_model, model_tensors
 from dlnn_ros.learning.model_folder import ModelDescription, Range, save_model, TrainingRange
 import torch
@@ -24,14 +25,17 @@ CASES = {
 LAGRANGIAN = [name for name in CASES if name not in ('mlp', 'linear')]
 
 
+def make_scales(n: int) -> Scales:
+    return Scales(12.0, (0.8,) * n, (2.0,) * n, (0.5,) * n)
+
+
 def make(name: str, dtype: torch.dtype = torch.float64, seed: int = 0):
     """Return the model of a case with random weights of a size that bends every unit."""
     kind, options, joints, has_gravity = CASES[name]
     torch.manual_seed(seed)
     n = len(joints)
-    scales = Scales(12.0, (0.8,) * n, (2.0,) * n, (0.5,) * n)
     config = make_config(kind, options, name)
-    model = make_model(kind, config, scales, [j == 'r' for j in joints], has_gravity)
+    model = make_model(kind, config, make_scales(n), [j == 'r' for j in joints], has_gravity)
     with torch.no_grad():
         for p in model.parameters():
             p.add_(0.3 * torch.randn_like(p))
@@ -48,20 +52,40 @@ def is_lagrangian(model) -> bool:
     return isinstance(model, LagrangianModel)
 
 
+def describe(kind: str, options: dict, robot: Robot, scales: Scales) -> ModelDescription:
+    one = Range((-1.0,) * robot.n, (1.0,) * robot.n)
+    return ModelDescription(
+        kind=kind,
+        config=to_mapping(make_config(kind, options, 'test')),
+        scales=to_mapping(scales),
+        robot=robot,
+        rate_hz=250.0,
+        derivatives='none',
+        training_range=TrainingRange(one, one, one, one),
+    )
+
+
+def save_case(folder: Path, name: str, effort: Effort | None = None):
+    """Save the model of a case; return its folder and the float64 model."""
+    kind, options, joints, has_gravity = CASES[name]
+    effort = effort or Effort('joint' if has_gravity else 'no_gravity')
+    kinds = tuple('revolute' if j == 'r' else 'prismatic' for j in joints)
+    robot = Robot('case', tuple(f'j{i}' for i in range(len(joints))), kinds, effort)
+    model = make(name)
+    description = describe(kind, options, robot, make_scales(robot.n))
+    return save_model(folder, description, model_tensors(model)), model
+
+
 def save_tiny_model(
     folder: Path, joints: tuple[str, ...] = ('j1', 'j2', 'j3'), kind: str = 'dlnn', **robot
 ) -> Path:
     """Save an untrained model of revolute joints and return its folder."""
     n = len(joints)
-    one = Range((-1.0,) * n, (1.0,) * n)
-    description = ModelDescription(
-        kind=kind,
-        config=to_mapping(make_config(kind, {} if kind == 'linear' else SMALL, 'test')),
-        scales=to_mapping(Scales(10.0, (1.0,) * n, (1.0,) * n, (1.0,) * n)),
-        robot=Robot('tiny', joints, robot.pop('kinds', ('revolute',) * n), **robot),
-        rate_hz=250.0,
-        derivatives='none',
-        training_range=TrainingRange(one, one, one, one),
+    description = describe(
+        kind,
+        {} if kind == 'linear' else SMALL,
+        Robot('tiny', joints, robot.pop('kinds', ('revolute',) * n), **robot),
+        Scales(10.0, (1.0,) * n, (1.0,) * n, (1.0,) * n),
     )
     torch.manual_seed(3)
     return save_model(folder, description, model_tensors(build_model(description, 'test')))

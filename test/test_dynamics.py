@@ -319,7 +319,8 @@ def test_wrong_number_of_joints_is_named():
 
 
 def test_auxiliary_input_changes_friction_only_and_is_required():
-    from dlnn_ros.dynamics.dlnn import DlnnConfig, make_dlnn, Scales
+    from dlnn_ros.dynamics.architecture import DlnnConfig, Scales
+    from dlnn_ros.dynamics.dlnn import make_dlnn
 
     scales = Scales(1.0, (1.0,) * 2, (1.0,) * 2, (1.0,) * 2)
     model = make_dlnn(DlnnConfig(width=8, depth=1, aux_size=1), scales, (True, True)).double()

@@ -1,3 +1,5 @@
+import itertools
+
 from dlnn_ros.config import Robot
 from dlnn_ros.data.splits import assign_roles, MIN_SAMPLES
 from dlnn_ros.data.trajectory import Dataset, Recording, Trajectory
@@ -28,20 +30,21 @@ def test_prescribed_roles_are_kept():
 
 
 def test_last_groups_are_held_out():
-    dataset = make(*((f'r{k}', '', '', 100) for k in range(4)))
+    dataset = make(*((f'r{k}', '', '', 100) for k in range(6)))
     split = assign_roles(dataset)
-    expected = ['train', 'train', 'validation', 'test']
+    expected = ['train', 'train', 'train', 'train', 'validation', 'test']
     assert roles(split) == [(f'r{k}', role) for k, role in enumerate(expected)]
     assert split.notes == ('note',)
 
 
 def test_repeats_stay_together():
-    dataset = make(*((f'r{k}', f'g{k % 3}', '', 100) for k in range(9)))
+    dataset = make(*((f'r{k}', f'g{k % 6}', '', 100) for k in range(18)))
     split = assign_roles(dataset)
     by_group = {}
     for t in split:
         by_group.setdefault(t.recording.group, set()).add(t.recording.role)
-    assert by_group == {'g0': {'train'}, 'g1': {'validation'}, 'g2': {'test'}}
+    held_out = {'g4': {'validation'}, 'g5': {'test'}}
+    assert by_group == {**{f'g{k}': {'train'} for k in range(4)}, **held_out}
 
 
 @pytest.mark.parametrize('share', [0.1, 0.2, 0.3])
@@ -63,36 +66,43 @@ def test_a_long_group_is_not_all_that_is_held_out():
 def test_few_groups_are_cut_in_time(groups):
     dataset = make(*((f'r{k}', '', '', 1000) for k in range(groups)))
     split = assign_roles(dataset, validation=0.2, test=0.1)
-    assert len(split) == 3 * groups
-    train, validation, test = split.trajectories[:3]
-    assert [t.recording.role for t in split][:3] == ['train', 'validation', 'test']
-    for part, share in ((train, 0.7), (validation, 0.2), (test, 0.1)):
+    assert len(split) == 4 * groups
+    parts = split.trajectories[:4]
+    assert [p.recording.role for p in parts] == ['train', 'validation', 'train', 'test']
+    for part, share in zip(parts, (0.35, 0.2, 0.35, 0.1), strict=True):
         assert len(part.t) == pytest.approx(1000 * share, abs=25)
         assert part.recording.group == 'r0'
         # Sliced, not differentiated anew: still exact up to the last sample.
         np.testing.assert_array_equal(part.qd[:, 0], np.cos(part.t))
         np.testing.assert_array_equal(part.recording.velocity, part.qd)
         np.testing.assert_array_equal(part.tau, 3 * part.q)
-    # 0.5 s guard or 2 percent, whichever is shorter.
-    assert 0.19 < validation.t[0] - train.t[-1] < 0.25
-    assert train.t[-1] < validation.t[0] < validation.t[-1] < test.t[0]
-    assert test.t[-1] == 9.99
+    for before, after in itertools.pairwise(parts):
+        # 0.5 s guard or 2 percent, whichever is shorter.
+        assert 0.19 < after.t[0] - before.t[-1] < 0.25
+    assert parts[-1].t[-1] == 9.99
+
+
+@pytest.mark.parametrize('groups', [3, 5])
+def test_some_groups_give_a_whole_test_and_a_cut_validation(groups):
+    split = assign_roles(make(*((f'r{k}', '', '', 1000) for k in range(groups))))
+    assert [t.recording.group for t in split.role('test')] == [f'r{groups - 1}']
+    assert len(split.role('validation')) == groups - 1
+    assert len(split.role('train')) == 2 * (groups - 1)
 
 
 def test_no_role_takes_all_groups():
-    dataset = make(*((f'r{k}', '', '', 100) for k in range(3)))
+    dataset = make(*((f'r{k}', '', '', 100) for k in range(6)))
     split = assign_roles(dataset, validation=0.2, test=0.75)
-    assert [t.recording.role for t in split] == ['train', 'validation', 'test']
+    assert [t.recording.role for t in split][:2] == ['train', 'validation']
 
 
 def test_only_missing_roles_are_given():
-    dataset = make(('a', '', 'test', 100), *((f'r{k}', '', '', 100) for k in range(3)))
+    dataset = make(('a', '', 'test', 100), *((f'r{k}', '', '', 100) for k in range(6)))
     split = assign_roles(dataset)
-    expected = ['test', 'train', 'train', 'validation']
-    assert [t.recording.role for t in split] == expected
+    assert [t.recording.role for t in split] == ['test', *['train'] * 5, 'validation']
     dataset = make(('a', '', 'test', 100), ('b', '', '', 1000))
     split = assign_roles(dataset)
-    assert [t.recording.role for t in split] == ['test', 'train', 'validation']
+    assert [t.recording.role for t in split] == ['test', 'train', 'validation', 'train']
     dataset = make(('a', '', 'test', 99), ('b', '', 'validation', 99), ('c', '', '', 99))
     assert [t.recording.role for t in assign_roles(dataset)] == ['test', 'validation', 'train']
 

@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 import time
 from typing import Any, NamedTuple
 
-from dlnn_ros.dynamics.dlnn import DlnnConfig, LagrangianModel, make_dlnn, Scales
+from dlnn_ros.dynamics.architecture import DlnnConfig, Scales
+from dlnn_ros.dynamics.dlnn import LagrangianModel, make_dlnn
 import torch
 from torch import Tensor
 

@@ -39,16 +39,16 @@ class TrainingBar:
 
     def update(self, progress) -> None:
         """Show a :class:`dlnn_ros.learning.train.Progress`."""
-        r2 = f'validation R2 {progress.validation.r2:.4f}, best {progress.best_r2:.4f}'
+        score = f'validation {progress.validation.score:.4f}, best {progress.best_score:.4f}'
         self._bar.update(100 * min(progress.fraction, 1.0) - self._bar.n)
-        self._bar.set_postfix_str(r2)
+        self._bar.set_postfix_str(score)
         now = time.monotonic()
         if not self._is_screen and (
             now - self._last_line > LINE_EVERY_S or progress.fraction >= 1
         ):
             self._last_line = now
             print(
-                f'training {self._title}: {progress.fraction:4.0%}, {r2}',
+                f'training {self._title}: {progress.fraction:4.0%}, {score}',
                 file=sys.stderr,
                 flush=True,
             )

@@ -117,9 +117,9 @@ def fit(dataset, config, out: Path, resume, overwrite: bool) -> dict[str, Any]:
     from dlnn_ros.learning.model_folder import save_model
 
     curve = ''.join(
-        f'{v.restart},{v.step},{v.time_s:.2f},{v.loss:.6g},{v.r2:.6f}\n' for v in fitted.curve
+        f'{v.restart},{v.step},{v.time_s:.2f},{v.loss:.6g},{v.score:.6f}\n' for v in fitted.curve
     )
-    extra = {'curve.csv': ('restart,step,time_s,loss,validation_r2\n' + curve).encode()}
+    extra = {'curve.csv': ('restart,step,time_s,loss,validation_score\n' + curve).encode()}
     save_model(out, description, fitted_tensors(fitted), overwrite, extra)
     if resume is not None:
         resume.delete()

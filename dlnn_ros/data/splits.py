@@ -1,14 +1,14 @@
 """
 Which trajectory serves for learning, for choosing, for scoring.
 
-Roles that a source prescribes are kept. Where there are none, whole groups (repeats of a motion
-together) are given away when there are at least three; otherwise each trajectory is cut in time.
+Roles that a source prescribes are kept. Elsewhere whole groups (repeats of a motion together) are
+held out where there are enough of them, since only another motion tells how a model does on
+another motion; otherwise each trajectory is cut in time.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-import math
 
 from dlnn_ros.data.trajectory import Dataset, Trajectory
 import numpy as np
@@ -17,17 +17,20 @@ import numpy as np
 GUARD_S = 0.5
 # Less than this cannot be scored in any useful way.
 MIN_SAMPLES = 8
+# From so many groups on, the role takes whole ones: with fewer, training would lose too much.
+GROUPS_FOR = {'test': 3, 'validation': 6}
 
 
 def assign_roles(dataset: Dataset, validation: float = 0.15, test: float = 0.15) -> Dataset:
     """
     Give every trajectory a role; the trajectories given by roles already are left as they are.
 
-    With three groups or more, the last ones in order become 'test' and those before them
-    'validation', each at least one group and as many as come closest to the share of the time.
-    With one or two, every trajectory is cut into contiguous blocks, first 'train', then
-    'validation', then 'test', with `GUARD_S` left out at each cut. Where the source prescribes
-    some roles, only those that are missing are given to the rest, which otherwise is 'train'.
+    With three groups or more the last ones in order become 'test', with six or more those before
+    them 'validation', each at least one group and as many as come closest to the share of the
+    time. A role that takes no whole groups is cut out of every trajectory that is left: the end
+    for 'test', the middle of the rest for 'validation' (recordings often end at rest, which tells
+    little), with `GUARD_S` left out at each cut. Where the source prescribes some roles, only
+    those that are missing are given to the rest, which otherwise is 'train'.
 
     Parameters
     ----------
@@ -51,17 +54,20 @@ def assign_roles(dataset: Dataset, validation: float = 0.15, test: float = 0.15)
     if not free:
         return dataset
     given = {t.recording.role for t in dataset} - {''}
-    shares = {'test': 0.0 if 'test' in given else test}
-    shares['validation'] = 0.0 if 'validation' in given else validation
-    wanted = sum(share > 0 for share in shares.values())
+    shares = {'test': test, 'validation': validation}
+    wanted = {role: share for role, share in shares.items() if role not in given}
     groups = list(dict.fromkeys(t.recording.group for t in free))
-    if len(groups) > wanted:
-        roles = _roles_of_groups(free, groups, shares)
-        parts = {id(t): [t.with_role(roles[t.recording.group])] for t in free}
-    else:
-        parts = {id(t): _cut(t, shares) for t in free}
-    trajectories = tuple(p for t in dataset for p in parts.get(id(t), [t]))
-    return replace(dataset, trajectories=trajectories)
+    whole = {role: share for role, share in wanted.items() if len(groups) >= GROUPS_FOR[role]}
+    cut = {role: share for role, share in wanted.items() if role not in whole}
+    roles = _roles_of_groups(free, groups, whole)
+    trajectories: list[Trajectory] = []
+    for t in dataset:
+        role = t.recording.role or roles[t.recording.group]
+        if t.recording.role or role != 'train' or not cut:
+            trajectories.append(t.with_role(role))
+        else:
+            trajectories += _cut(t, cut)
+    return replace(dataset, trajectories=tuple(trajectories))
 
 
 def _roles_of_groups(
@@ -71,10 +77,8 @@ def _roles_of_groups(
     total = sum(duration.values())
     left = list(groups)
     roles = {}
-    reserved = 1 + sum(share > 0 for share in shares.values())
+    reserved = 1 + len(shares)
     for role, share in shares.items():
-        if share == 0:
-            continue
         reserved -= 1
         taken = 0.0
         # The first group is always taken; a further one only if it comes closer to the share.
@@ -89,17 +93,24 @@ def _roles_of_groups(
 
 def _cut(trajectory: Trajectory, shares: dict[str, float]) -> list[Trajectory]:
     t = trajectory.t
-    ends = 1 - shares['test'] - shares['validation'], 1 - shares['test'], 1.0
-    guard = min(GUARD_S, 0.02 * _duration(trajectory))
+    duration = _duration(trajectory)
+    guard = min(GUARD_S, 0.02 * duration)
+    test = shares.get('test', 0.0)
+    validation = shares.get('validation', 0.0)
+    middle = 0.5 * (1.0 - test)
+    spans = [('train', 0.0, 1.0 - test)]
+    if validation:
+        start, stop = middle - 0.5 * validation, middle + 0.5 * validation
+        spans = [('train', 0.0, start), ('validation', start, stop), ('train', stop, 1.0 - test)]
+    if test:
+        spans.append(('test', 1.0 - test, 1.0))
     parts = []
-    start = -math.inf
-    for role, end in zip(('train', 'validation', 'test'), ends, strict=True):
-        if role != 'train' and shares[role] == 0:
-            continue
-        stop = t[0] + end * (t[-1] - t[0])
-        stop = math.inf if end == 1.0 else stop
-        keep = (t >= start) & (t < stop)
-        start = stop + guard
+    for number, (role, start, stop) in enumerate(spans):
+        keep = np.ones(len(t), bool)
+        if number > 0:
+            keep &= t >= t[0] + start * duration + guard
+        if number < len(spans) - 1:
+            keep &= t < t[0] + stop * duration
         if keep.sum() < MIN_SAMPLES:
             raise ValueError(
                 f'{trajectory.recording.name}: {len(t)} samples are too few to be cut into '

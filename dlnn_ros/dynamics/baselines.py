@@ -3,67 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import nn, Tensor
 
-from .dlnn import Scales
+from .architecture import LinearConfig, MlpConfig, Scales
 from .model import flatten, InverseDynamicsModel
 from .networks import JetMLP, JointEncoding
-
-
-@dataclass(frozen=True)
-class MlpConfig:
-    """
-    Architecture of the perceptron baseline.
-
-    Attributes
-    ----------
-    width, depth : int
-        Hidden layers.
-    dropout : float
-        In [0, 1).
-    velocity_sign : bool
-        Whether sign(qd) is an input, which Coulomb friction needs.
-
-    """
-
-    width: int = 128
-    depth: int = 2
-    dropout: float = 0.0
-    velocity_sign: bool = True
-
-    def __post_init__(self) -> None:
-        if self.width < 1 or self.depth < 1:
-            raise ValueError(f'width {self.width} and depth {self.depth} must be at least 1')
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f'dropout is {self.dropout}, must be in [0, 1)')
-
-
-@dataclass(frozen=True)
-class LinearConfig:
-    """
-    Inputs of the linear baseline beside q, qd and qdd.
-
-    Attributes
-    ----------
-    bias : bool
-        A constant per joint.
-    velocity_sign : bool
-        sign(qd).
-    ridge : float
-        Penalty on standardised coefficients, >= 0.
-
-    """
-
-    bias: bool = True
-    velocity_sign: bool = True
-    ridge: float = 1e-6
-
-    def __post_init__(self) -> None:
-        if not self.ridge >= 0:
-            raise ValueError(f'ridge is {self.ridge}, must be >= 0')
 
 
 class MlpModel(InverseDynamicsModel):

@@ -1,39 +1,16 @@
-"""The kinds of model by name, and how each is built from its description."""
+"""The kinds of model by name, and how each is built."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from dlnn_ros.config import from_mapping, to_mapping
+from dlnn_ros.config import to_mapping
 
-from .baselines import LinearConfig, LinearModel, MlpConfig, MlpModel
-from .dlnn import DlnnConfig, make_dlnn, Scales
+from .architecture import CONFIGS, DlnnConfig, LinearConfig, MlpConfig, Scales
+from .baselines import LinearModel, MlpModel
+from .dlnn import make_dlnn
 from .model import InverseDynamicsModel
-
-CONFIGS: dict[str, type] = {
-    'dlnn': DlnnConfig,
-    'lnn': DlnnConfig,
-    'mlp': MlpConfig,
-    'linear': LinearConfig,
-}
-
-
-def make_config(kind: str, options: dict[str, Any], where: str) -> Any:
-    """
-    Build the configuration of a kind of model from a mapping of its options.
-
-    Raises
-    ------
-    ValueError
-        For an unknown kind or option.
-
-    """
-    if kind not in CONFIGS:
-        raise ValueError(f'{where}: model kind {kind!r} must be one of {", ".join(CONFIGS)}')
-    if kind == 'lnn':
-        options = {**options, 'dissipative': False}
-    return from_mapping(CONFIGS[kind], options, where)
 
 
 def make_model(

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dlnn_ros.config import from_mapping
-from dlnn_ros.dynamics.dlnn import Scales
-from dlnn_ros.dynamics.kinds import make_config, make_model
+from dlnn_ros.dynamics.architecture import make_config, Scales
+from dlnn_ros.dynamics.kinds import make_model
 from dlnn_ros.dynamics.model import InverseDynamicsModel
 import numpy as np
 import torch

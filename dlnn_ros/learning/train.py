@@ -3,7 +3,9 @@ Fit a model to the torque of a data set.
 
 Adam with an exponentially falling learning rate over a budget of time or epochs; the weights
 are averaged on the way (exponential moving average), the average is scored on the validation
-part at fixed intervals, and the best one is kept.  The whole state is written at those
+part at fixed intervals, and the best one is kept.  The score is that of the weighted objective,
+one minus the mean squared error over the variance in training, so that it means the same for a
+validation part that hardly moves.  The whole state is written at those
 intervals beside the destination, so that an interrupted or killed run goes on from there.
 """
 
@@ -19,15 +21,13 @@ from typing import Any, NamedTuple
 from dlnn_ros import __version__
 from dlnn_ros.config import to_mapping
 from dlnn_ros.data.trajectory import Dataset, Samples
+from dlnn_ros.dynamics.architecture import make_config, Scales
 from dlnn_ros.dynamics.baselines import LinearModel
-from dlnn_ros.dynamics.dlnn import Scales
-from dlnn_ros.dynamics.kinds import make_config
 from dlnn_ros.dynamics.model import InverseDynamicsModel
 import numpy as np
 import torch
 from torch import Tensor
 
-from . import metrics
 from .checkpoint import build_model, model_tensors
 from .model_folder import ModelDescription, Range, TrainingRange
 from .objectives import torque_objective
@@ -120,7 +120,7 @@ class Validation(NamedTuple):
     step: int
     time_s: float
     loss: float
-    r2: float
+    score: float
 
 
 class Progress(NamedTuple):
@@ -129,7 +129,7 @@ class Progress(NamedTuple):
     fraction: float
     restart: int
     validation: Validation
-    best_r2: float
+    best_score: float
 
 
 class Fitted(NamedTuple):
@@ -276,7 +276,7 @@ class _Trainer:
         self.on_progress = on_progress
         self.batch_size = min(config.batch_size, len(samples.q))
         self.curve: list[Validation] = []
-        self.best_r2 = -math.inf
+        self.best_score = -math.inf
         self.best: dict[str, Tensor] = {}
         self.restart = 0
         self.step = 0
@@ -389,14 +389,13 @@ class _Trainer:
             )
         held_out = self.held_out
         predicted = predict(self.average, held_out.q, held_out.qd, held_out.qdd)
-        r2 = metrics.mean(metrics.score(predicted, held_out.tau.cpu().numpy()).r2)
-        point = Validation(
-            self.restart, self.step, self.elapsed, value, -math.inf if r2 is None else r2
-        )
+        error = (predicted - held_out.tau.cpu().numpy()) * self.weight.cpu().numpy()
+        score = 1.0 - float(np.square(error, dtype=float).mean())
+        point = Validation(self.restart, self.step, self.elapsed, value, score)
         self.curve.append(point)
         self.stale += 1
-        if point.r2 > self.best_r2:
-            self.best_r2 = point.r2
+        if point.score > self.best_score:
+            self.best_score = point.score
             self.stale = 0
             state = self.average.state_dict()
             self.best = {k: v.detach().cpu().clone() for k, v in state.items()}
@@ -404,7 +403,7 @@ class _Trainer:
             self.resume.save(self._snapshot())
         if self.on_progress:
             overall = (self.restart + min(1.0, self._fraction())) / self.config.restarts
-            self.on_progress(Progress(overall, self.restart, point, self.best_r2))
+            self.on_progress(Progress(overall, self.restart, point, self.best_score))
 
     def _snapshot(self) -> dict[str, Any]:
         return {
@@ -425,7 +424,7 @@ class _Trainer:
                 'step': self.step,
                 'elapsed': self.elapsed,
                 'stale': self.stale,
-                'best_r2': self.best_r2,
+                'best_score': self.best_score,
                 'curve': [list(v) for v in self.curve],
             },
         }
@@ -434,7 +433,7 @@ class _Trainer:
         values, tensors = saved['values'], saved['tensors']
         self.restart = values['restart']
         self._make()
-        for name in ('step', 'elapsed', 'stale', 'best_r2'):
+        for name in ('step', 'elapsed', 'stale', 'best_score'):
             setattr(self, name, values[name])
         self.curve = [Validation(*v) for v in values['curve']]
         self.model.load_state_dict(tensors['model'])

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
+import ctypes
 from pathlib import Path
 import time
 from typing import Protocol
 
-from dlnn_ros.learning.model_folder import load_description, ModelDescription
+from dlnn_ros.learning.model_folder import ModelDescription
 import numpy as np
+
+from .backends.numpy_backend import NumpyPredictor
 
 BACKENDS = ('auto', 'cpu', 'cuda')
 WARM_UP_CALLS = 50
@@ -67,37 +69,52 @@ def load_predictor(folder: Path | str, backend: str = 'cpu', threads: int = 1) -
         not finite in the middle of its own training range.
 
     """
-    from .backends.torch_backend import TorchPredictor  # torch takes 2 s to import
-
     if backend not in BACKENDS:
         raise ValueError(f'backend {backend!r} must be one of {", ".join(BACKENDS)}')
     folder = Path(folder).expanduser()
-    load_description(folder)
-    if backend != 'auto':
-        predictor = TorchPredictor(folder, backend, threads)
-        warm_up(predictor)
-        return predictor
-    candidates = [TorchPredictor(folder, 'cpu', threads)]
-    with contextlib.suppress(ValueError):  # auto means: cuda where there is one
-        candidates.append(TorchPredictor(folder, 'cuda', threads))
+    candidates: list[Predictor] = []
+    if backend != 'cuda':
+        candidates.append(NumpyPredictor(folder))
+    if backend == 'cuda' or (backend == 'auto' and has_cuda_driver()):
+        from .backends import torch_backend  # takes 2 s to import
+
+        if backend == 'cuda' or torch_backend.has_cuda():
+            candidates.append(torch_backend.TorchPredictor(folder, 'cuda', threads))
     return min(candidates, key=warm_up)
 
 
+def has_cuda_driver() -> bool:
+    """Return whether a CUDA driver is installed; asking torch would cost its import."""
+    try:
+        ctypes.CDLL('libcuda.so.1')
+    except OSError:
+        return False
+    return True
+
+
 def warm_up(predictor: Predictor) -> float:
-    """Evaluate in the middle of the training range; return the median time of a call [s]."""
+    """
+    Evaluate at three states of the training range; return the median time of a call [s].
+
+    Raises
+    ------
+    ValueError
+        If an effort is not finite there.
+
+    """
     extent = predictor.description.training_range
-    q, qd, qdd = (
-        (np.array(r.lower) + np.array(r.upper)) / 2 for r in (extent.q, extent.qd, extent.qdd)
-    )
+    ranges = [(np.array(r.lower), np.array(r.upper)) for r in (extent.q, extent.qd, extent.qdd)]
+    states = [tuple(lo + share * (up - lo) for lo, up in ranges) for share in (0.0, 0.5, 1.0)]
     times = []
-    for _ in range(WARM_UP_CALLS):
+    for k in range(WARM_UP_CALLS):
+        q, qd, qdd = states[k % len(states)]
         started = time.perf_counter()
         effort = predictor.predict(q, qd, qdd, 1e-3)
         times.append(time.perf_counter() - started)
+        if not np.isfinite(effort).all():
+            raise ValueError(
+                f'{predictor.description.kind} model gives effort {effort.tolist()} inside its '
+                f'own training range, at q {q.tolist()}; it must not be served'
+            )
     predictor.reset()
-    if not np.isfinite(effort).all():
-        raise ValueError(
-            f'{predictor.description.kind} model gives {effort} in the middle of its training '
-            'range; it must not be served'
-        )
     return float(np.median(times))

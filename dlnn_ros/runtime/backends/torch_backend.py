@@ -9,6 +9,11 @@ import numpy as np
 import torch
 
 
+def has_cuda() -> bool:
+    """Return whether torch can use a CUDA device here."""
+    return torch.cuda.is_available()
+
+
 class TorchPredictor:
     """
     Serve a model through torch; see :class:`~dlnn_ros.runtime.predictor.Predictor`.
@@ -30,7 +35,7 @@ class TorchPredictor:
     """
 
     def __init__(self, folder: Path, device: str, threads: int) -> None:
-        if device == 'cuda' and not torch.cuda.is_available():
+        if device == 'cuda' and not has_cuda():
             raise ValueError(
                 'backend cuda: torch finds no CUDA device here; use backend cpu or auto'
             )
