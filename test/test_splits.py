@@ -119,7 +119,9 @@ def test_every_trajectory_ends_with_a_role():
 
 
 def test_too_short_recordings_are_not_cut():
-    with pytest.raises(ValueError, match='a: 40 samples are too few to be cut'):
+    with pytest.raises(
+        ValueError, match='a, the longest recording, has 40 samples, too few to cut out'
+    ):
         assign_roles(make(('a', '', '', 40)))
     assert MIN_SAMPLES > 0.15 * 40
 

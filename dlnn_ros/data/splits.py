@@ -66,7 +66,15 @@ def assign_roles(dataset: Dataset, validation: float = 0.15, test: float = 0.15)
         if t.recording.role or role != 'train' or not cut:
             trajectories.append(t.with_role(role))
         else:
-            trajectories += _cut(t, cut)
+            trajectories += _cut(t, cut) or [t.with_role(role)]
+    missing = cut.keys() - {t.recording.role for t in trajectories}
+    if missing:
+        longest = max(free, key=lambda t: len(t.t)).recording
+        raise ValueError(
+            f'{dataset.source}: {longest.name}, the longest recording, has {len(longest.t)} '
+            f'samples, too few to cut out a part for {" and ".join(sorted(missing))}; '
+            'give more recordings or a longer one'
+        )
     return replace(dataset, trajectories=tuple(trajectories))
 
 
@@ -92,6 +100,7 @@ def _roles_of_groups(
 
 
 def _cut(trajectory: Trajectory, shares: dict[str, float]) -> list[Trajectory]:
+    """Cut one trajectory into its parts; none where it is too short for them."""
     t = trajectory.t
     duration = _duration(trajectory)
     guard = min(GUARD_S, 0.02 * duration)
@@ -112,11 +121,7 @@ def _cut(trajectory: Trajectory, shares: dict[str, float]) -> list[Trajectory]:
         if number < len(spans) - 1:
             keep &= t < t[0] + stop * duration
         if keep.sum() < MIN_SAMPLES:
-            raise ValueError(
-                f'{trajectory.recording.name}: {len(t)} samples are too few to be cut into '
-                f'train, validation and test ({int(keep.sum())} for {role}); '
-                'give more recordings or a longer one'
-            )
+            return []
         parts.append(_slice(trajectory, keep, role))
     return parts
 
