@@ -2,9 +2,6 @@ from dlnn_ros.bench import training
 import pytest
 import torch
 
-# torch.func of the pinned torch uses torch.jit itself.
-pytestmark = pytest.mark.filterwarnings('ignore:.torch.jit:DeprecationWarning')
-
 
 def test_explicit_passes_equal_functional_autodiff():
     """Eq. (1): the hand-written passes and torch.func derive the same torque."""

@@ -141,6 +141,23 @@ def test_property_in_float64(name, check):
     check(*lagrangian(name))
 
 
+@pytest.mark.parametrize('name', models.LAGRANGIAN)
+@torch.no_grad()
+def test_float32_terms_are_the_float64_ones(name):
+    """Carries the finite differences above, which float32 is too coarse for, over to it."""
+    double, single = models.make(name), models.make(name, torch.float32)
+    double.load_state_dict(single.state_dict())
+    q, qd, qdd = models.states(double.n, B, torch.float32)
+    for exact, rounded in zip(
+        double.terms(q.double(), qd.double()), single.terms(q, qd), strict=True
+    ):
+        assert rounded.dtype == torch.float32
+        assert float((exact - rounded).abs().max()) <= tolerances.RTOL_F32 * scale(exact)
+    assert float(single.terms(q, torch.zeros_like(qd)).c.abs().max()) == 0
+    tau = single.inverse_dynamics(q, qd, qdd)
+    assert_close(single.forward_dynamics(q, qd, tau), qdd, tolerances.RTOL_F32_SOLVE)
+
+
 # ---- each check fails on a model that lacks the property
 
 

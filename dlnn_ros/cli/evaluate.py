@@ -26,7 +26,9 @@ def run(args: argparse.Namespace) -> Result:
     """Run the command."""
     from dlnn_ros.learning.checkpoint import load_model
     from dlnn_ros.learning.evaluate import check_joints, evaluate
+    from dlnn_ros.learning.model_folder import CURVE_FILE
     from dlnn_ros.learning.report import (
+        curve_plot,
         effort_unit,
         paragraph,
         prediction_plots,
@@ -36,7 +38,7 @@ def run(args: argparse.Namespace) -> Result:
     )
 
     model, description = load_model(args.model)
-    dataset = read_data(args)
+    dataset = read_data(args, default=description.robot)
     check_joints(dataset, description.robot)
     part = dataset if args.role == 'all' else dataset.role(args.role)
     if not len(part):
@@ -56,6 +58,7 @@ def run(args: argparse.Namespace) -> Result:
         for p in prediction_plots(prediction, dataset.robot.joints, unit)
     ]
     about = paragraph(f'Derivatives: {part.trajectories[0].method}. Model: {args.model}.')
+    plots += curve_plot(Path(args.model) / CURVE_FILE)
     write_report(path, f'{description.kind}: measured against predicted', [about, table, *plots])
     data = {
         **evaluation.scores,

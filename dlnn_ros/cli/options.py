@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
-from dlnn_ros.config import load_robot
-from dlnn_ros.data.derivatives import Derivatives, METHODS
-from dlnn_ros.data.sources import load_dataset
-from dlnn_ros.data.trajectory import Dataset
+from dlnn_ros.config import load_robot, Robot
+
+if TYPE_CHECKING:
+    from dlnn_ros.data.trajectory import Dataset
 
 
 def add_data(parser: argparse.ArgumentParser, required: bool = True) -> None:
@@ -23,13 +24,19 @@ def add_data(parser: argparse.ArgumentParser, required: bool = True) -> None:
     parser.add_argument('--robot', help='name of a file in config/robots, or a YAML file')
     parser.add_argument('--topic', help='topic of the joint states in a bag')
     parser.add_argument(
-        '--derivatives', choices=METHODS, default='auto', help='offline derivative estimator'
+        '--derivatives',
+        default='auto',
+        metavar='METHOD',
+        help='offline derivatives: auto, central, savgol, spline, spectral or lowpass',
     )
     parser.add_argument('--cutoff-hz', type=float, help='cut-off of the low-pass derivatives')
 
 
-def read_data(args: argparse.Namespace) -> Dataset:
-    """Read the data set that the options of :func:`add_data` name."""
+def read_data(args: argparse.Namespace, default: Robot | None = None) -> Dataset:
+    """Read what the options of :func:`add_data` name; `default` is for bags that do not say."""
+    from dlnn_ros.data.derivatives import Derivatives  # scipy and rosbags take a second to import
+    from dlnn_ros.data.sources import load_dataset
+
     robot = load_robot(args.robot) if args.robot else None
     derivatives = Derivatives(method=args.derivatives, cutoff_hz=args.cutoff_hz)
-    return load_dataset(args.data, robot=robot, topic=args.topic, derivatives=derivatives)
+    return load_dataset(args.data, robot, args.topic, derivatives, default)

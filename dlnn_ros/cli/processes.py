@@ -14,6 +14,7 @@ import time
 from types import TracebackType
 from typing import Any
 
+from dlnn_ros.config import share_path
 import yaml
 
 STOP_S = 10.0
@@ -154,6 +155,7 @@ def private_environment(folder: Path) -> dict[str, str]:
     log = folder / 'ros_log'
     log.mkdir(parents=True, exist_ok=True)
     return {
+        'FASTDDS_DEFAULT_PROFILES_FILE': str(share_path('config/nodes/fastdds_discovery.xml')),
         **os.environ,
         'ROS_DOMAIN_ID': str(random.randint(1, 101)),
         'ROS_AUTOMATIC_DISCOVERY_RANGE': 'LOCALHOST',

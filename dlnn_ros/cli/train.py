@@ -114,12 +114,12 @@ def fit(dataset, config, out: Path, resume, overwrite: bool) -> dict[str, Any]:
         if len(part):
             scores[role] = evaluate(model, part).scores
     description = replace(fitted.description, metrics=scores)
-    from dlnn_ros.learning.model_folder import save_model
+    from dlnn_ros.learning.model_folder import CURVE_FILE, save_model
 
     curve = ''.join(
         f'{v.restart},{v.step},{v.time_s:.2f},{v.loss:.6g},{v.score:.6f}\n' for v in fitted.curve
     )
-    extra = {'curve.csv': ('restart,step,time_s,loss,validation_score\n' + curve).encode()}
+    extra = {CURVE_FILE: ('restart,step,time_s,loss,validation_score\n' + curve).encode()}
     save_model(out, description, fitted_tensors(fitted), overwrite, extra)
     if resume is not None:
         resume.delete()
@@ -178,10 +178,11 @@ def _settings(args: argparse.Namespace) -> tuple[dict[str, Any], Path, argparse.
             parsed = value
         if key.startswith('options.'):
             options[key.removeprefix('options.')] = parsed
+        elif key == 'options':
+            options = parsed
         else:
             settings[key] = parsed
-    if options:
-        settings['options'] = options
+    settings['options'] = options
     return settings, Path(merged.out).expanduser(), merged
 
 

@@ -142,7 +142,10 @@ def read_bag(
 
 
 def read_bag_with_report(
-    path: str | Path, topic: str | None = None, robot: Robot | None = None
+    path: str | Path,
+    topic: str | None = None,
+    robot: Robot | None = None,
+    default: Robot | None = None,
 ) -> Bag:
     """
     Read the joint states of a rosbag2 folder or of one of its files.
@@ -155,8 +158,10 @@ def read_bag_with_report(
         Topic to read; where None, /joint_states or the only topic of that type with messages.
     robot : Robot or None
         Joints to look up by name, and what they mean. Where None, the robot written into the
-        bag by :func:`write_bag`; without that the joints of the first message, all revolute,
-        effort on the joint side.
+        bag by :func:`write_bag`; without that `default`; without that the joints of the first
+        message, all revolute, effort on the joint side.
+    default : Robot or None
+        See `robot`.
 
     Raises
     ------
@@ -171,7 +176,7 @@ def read_bag_with_report(
         custom = custom_data(path, files)
         if robot is None and ROBOT_KEY in custom:
             robot = _parse_robot(path, custom[ROBOT_KEY])
-        stream = _read_stream(path, topic, files, robot)
+        stream = _read_stream(path, topic, files, robot or default)
     notes = _parse_notes(path, custom.get(RECORDINGS_KEY))
     bag = _segment(path, topic, stream, notes)
     named = _restore_names(bag, notes)

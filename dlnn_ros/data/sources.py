@@ -66,6 +66,7 @@ def load_dataset(
     robot: Robot | None = None,
     topic: str | None = None,
     derivatives: Derivatives | None = None,
+    default: Robot | None = None,
 ) -> Dataset:
     """
     Read recordings, derive velocity and acceleration, and give every trajectory a role.
@@ -79,6 +80,8 @@ def load_dataset(
         As for :func:`load_recordings`.
     derivatives : Derivatives or None
         How to differentiate; the defaults where None.
+    default : Robot or None
+        Of a bag that does not say, where `robot` is None.
 
     Raises
     ------
@@ -94,7 +97,7 @@ def load_dataset(
         if kind == 'kuka-inverse':
             parts.append(_check_robot(spec, kuka_inverse(path), robot))
             continue
-        source, reports = _load(spec, robot, topic)
+        source, reports = _load(spec, robot, topic, default)
         trajectories = tuple(differentiate(r, settings) for r in source.recordings)
         notes = tuple(note for report in reports for note in report.notes())
         parts.append(Dataset(source.robot, trajectories, spec, notes))
@@ -124,7 +127,9 @@ def _split(spec: str) -> tuple[str, str]:
     return '', spec
 
 
-def _load(spec: str, robot: Robot | None, topic: str | None) -> Loaded:
+def _load(
+    spec: str, robot: Robot | None, topic: str | None, default: Robot | None = None
+) -> Loaded:
     kind, path = _split(spec)
     if kind == 'kuka-inverse':
         inverse = kuka_inverse(path)
@@ -133,7 +138,7 @@ def _load(spec: str, robot: Robot | None, topic: str | None) -> Loaded:
         return Loaded(_check_robot(spec, source, robot), ())
     if kind:
         return Loaded(_check_robot(spec, RECORDING_LOADERS[kind](path), robot), ())
-    bag = read_bag_with_report(path, topic=topic, robot=robot)
+    bag = read_bag_with_report(path, topic, robot, default)
     return Loaded(bag.recordings, (bag.report,))
 
 

@@ -27,6 +27,7 @@ import yaml
 FORMAT = 1
 DESCRIPTION_FILE = 'model.yaml'
 PARAMS_FILE = 'params.safetensors'
+CURVE_FILE = 'curve.csv'  # of the training; not needed to serve
 
 
 @dataclass(frozen=True)

@@ -157,6 +157,19 @@ def prediction_plots(prediction: Prediction, joints: Sequence[str], unit: str) -
     return plots
 
 
+def curve_plot(curve: Path) -> list[str]:
+    """Plot loss and validation score of a training run from its `curve.csv`, if it is there."""
+    if not curve.is_file():
+        return []
+    table = np.loadtxt(curve, delimiter=',', skiprows=1, ndmin=2)
+    starts = [table[table[:, 0] == k] for k in np.unique(table[:, 0])]
+
+    def lines(column: int) -> list[Line]:
+        return [Line(f'start {k}', part[:, 2], part[:, column]) for k, part in enumerate(starts)]
+
+    return [plot([('loss', lines(3)), ('validation', lines(4))], 'score', 'training')]
+
+
 def write_report(path: Path, title: str, parts: Sequence[str | Table]) -> Path:
     """
     Write an HTML report; a file is there whole or not at all.

@@ -29,6 +29,8 @@ from rclpy.qos_overriding_options import QoSOverridingOptions
 from sensor_msgs.msg import JointState
 
 NO_TIME = 'no_time'
+# A stall of the machine for some tenths of a second costs no sample; the estimator needs them all.
+INPUT_DEPTH = 100
 WARN_PERIOD_S = 5.0
 # Part of every start or of a sensor's rhythm: counted, not worth a line in the log.
 _SILENT = (estimators.STARTING, estimators.EQUAL_STAMP, estimators.REPEATED_SAMPLE)
@@ -144,7 +146,9 @@ class FeedForwardNode(LifecycleNode):
         self._stamps = StampReader()
         self._reset_statistics()
         sensor = QoSProfile(
-            history=HistoryPolicy.KEEP_LAST, depth=10, reliability=ReliabilityPolicy.BEST_EFFORT
+            history=HistoryPolicy.KEEP_LAST,
+            depth=INPUT_DEPTH,
+            reliability=ReliabilityPolicy.BEST_EFFORT,
         )
         self._publisher = self.create_lifecycle_publisher(
             JointState,
