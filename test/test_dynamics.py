@@ -340,7 +340,9 @@ def test_auxiliary_input_changes_friction_only_and_is_required():
     from dlnn_ros.dynamics.dlnn import make_dlnn
 
     scales = Scales(1.0, (1.0,) * 2, (1.0,) * 2, (1.0,) * 2)
-    model = make_dlnn(DlnnConfig(width=8, depth=1, aux_size=1), scales, (True, True)).double()
+    model = (
+        make_dlnn(DlnnConfig(width=8, depth=1, aux_size=1), scales, (True, True)).double().eval()
+    )
     q, qd, qdd = models.states(2, 4)
     cold, hot = torch.zeros(4, 1, dtype=torch.float64), torch.ones(4, 1, dtype=torch.float64)
     a, b = model.terms(q, qd, cold), model.terms(q, qd, hot)

@@ -60,12 +60,12 @@ def ours(model: LagrangianModel, q: Tensor, qd: Tensor, qdd: Tensor) -> Tensor:
 def measure(
     shape: str, method: str, batch: int, threads: int, steps: int, device: str = 'cpu'
 ) -> Case:
-    """Time whole training steps: forward, backward, clipping, Adam."""
+    """Time whole training steps: forward, backward, clipping, Adam; without dropout."""
     width, depth = SHAPES[shape]
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     one = (1.0,) * JOINTS
-    config = DlnnConfig(width=width, depth=depth)
+    config = DlnnConfig(width=width, depth=depth, dropout=0.0)
     model = make_dlnn(config, Scales(1.0, one, one, one), (True,) * JOINTS).to(device)
     q, qd, qdd, target = torch.randn(4, batch, JOINTS, device=device)
     torque: Callable = ours if method == 'ours' else functional_torque

@@ -93,8 +93,12 @@ def _record(path: Path, seed: int) -> Path:
     from dlnn_ros.data.synthetic import make_recordings, Synthetic
 
     shutil.rmtree(path, ignore_errors=True)
-    progress('recording a simulated KR300 ...')
-    recordings = make_recordings(Synthetic(seed=seed), progress)
+    synthetic = Synthetic(seed=seed)
+    progress(
+        f'recording a simulated KR300: {synthetic.trajectories} motions of '
+        f'{synthetic.duration_s:g} s ...'
+    )
+    recordings = make_recordings(synthetic)
     write_bag(path, recordings)
     return path
 

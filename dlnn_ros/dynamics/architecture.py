@@ -40,7 +40,7 @@ class DlnnConfig:
     depth: int = 3
     dissipation_width: int = 64
     dissipation_depth: int = 3
-    dropout: float = 0.0
+    dropout: float = 0.1
     mass_eps: float = 1e-2
     dissipation_eps: float = 1e-2
     dissipation_scale: float = 0.1

@@ -416,7 +416,7 @@ class _Trainer:
                     for i, state in self.optimizer.state_dict()['state'].items()
                     for name, value in state.items()
                 },
-                'rng': {'state': self.rng.get_state()},
+                'rng': {'batches': self.rng.get_state(), 'dropout': torch.get_rng_state()},
             },
             'values': {
                 'config': to_mapping(self.config),
@@ -439,7 +439,8 @@ class _Trainer:
         self.model.load_state_dict(tensors['model'])
         self.average.load_state_dict(tensors['average'])
         self.best = tensors['best']
-        self.rng.set_state(tensors['rng']['state'])
+        self.rng.set_state(tensors['rng']['batches'])
+        torch.set_rng_state(tensors['rng']['dropout'])
         states: dict[int, dict[str, Tensor]] = {}
         for key, value in tensors['optimizer'].items():
             i, name = key.split('.', 1)
