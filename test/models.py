@@ -77,13 +77,17 @@ def save_case(folder: Path, name: str, effort: Effort | None = None):
 
 
 def save_tiny_model(
-    folder: Path, joints: tuple[str, ...] = ('j1', 'j2', 'j3'), kind: str = 'dlnn', **robot
+    folder: Path,
+    joints: tuple[str, ...] = ('j1', 'j2', 'j3'),
+    kind: str = 'dlnn',
+    options: dict | None = None,
+    **robot,
 ) -> Path:
     """Save an untrained model of revolute joints and return its folder."""
     n = len(joints)
     description = describe(
         kind,
-        {} if kind == 'linear' else SMALL,
+        options or ({} if kind == 'linear' else SMALL),
         Robot('tiny', joints, robot.pop('kinds', ('revolute',) * n), **robot),
         Scales(10.0, (1.0,) * n, (1.0,) * n, (1.0,) * n),
     )

@@ -24,6 +24,8 @@ from rclpy.serialization import deserialize_message
 from ros_processes import environment, NodeProcess
 from sensor_msgs.msg import JointState
 
+import models
+
 ROBOT = Robot('arm', tuple(f'A{i}' for i in range(1, 8)), ('revolute',) * 7)
 DOMAIN = 100 + os.getpid() % 100
 # A busy machine stalls for longer than the ten messages a controller would want to keep.
@@ -105,35 +107,7 @@ def start(ros):
 @pytest.fixture(scope='module')
 def model(tmp_path_factory):
     """A small untrained dLNN of a seven-joint arm."""
-    torch = pytest.importorskip('torch')
-    from dlnn_ros.learning.checkpoint import build_model, model_tensors
-    from dlnn_ros.learning.model_folder import (
-        ModelDescription,
-        Range,
-        save_model,
-        TrainingRange,
-    )
-
-    def box(x):
-        return Range((-x,) * 7, (x,) * 7)
-
-    torch.manual_seed(1)
-    description = ModelDescription(
-        kind='dlnn',
-        config={'width': 8, 'depth': 2, 'dissipation_width': 8, 'dissipation_depth': 1},
-        scales={
-            'torque': 100.0,
-            'velocity': [1.0] * 7,
-            'acceleration': [5.0] * 7,
-            'position': [1.0] * 7,
-        },
-        robot=ROBOT,
-        rate_hz=250.0,
-        derivatives='central',
-        training_range=TrainingRange(box(3.0), box(2.0), box(10.0), box(100.0)),
-    )
-    folder = tmp_path_factory.mktemp('model') / 'tiny'
-    return save_model(folder, description, model_tensors(build_model(description, 'tiny')))
+    return models.save_tiny_model(tmp_path_factory.mktemp('model') / 'tiny', ROBOT.joints)
 
 
 def make_bag(folder, seconds, rate_hz=250.0, storage='mcap'):
@@ -311,9 +285,12 @@ def test_every_joint_state_is_answered_under_its_own_stamp(ros, start, model, tm
 
 @pytest.mark.ros
 @pytest.mark.slow
-def test_250_hz_for_a_minute_loses_nothing(ros, start, model, tmp_path):
+def test_250_hz_for_a_minute_loses_nothing(ros, start, tmp_path):
+    """With a model of full size and the node's own defaults."""
+    full = {'width': 128, 'depth': 3}
+    model = models.save_tiny_model(tmp_path / 'model', ROBOT.joints, options=full)
     bag = make_bag(tmp_path / 'bag', 60.0)
-    node = serve_bag(start, model, bag, tmp_path / 'out')
+    node = serve_bag(start, model, bag, tmp_path / 'out', {'threads': 1})
     check_served(bag, tmp_path / 'out')
     assert node.stop() == 0
 
