@@ -124,6 +124,15 @@ def test_resumed_run_equals_the_uninterrupted_one(pendulums, tmp_path, stop_afte
     assert [v.score for v in whole.curve] == [v.score for v in again.curve]
 
 
+def test_state_of_a_run_on_other_data_is_refused(pendulums, tmp_path, rng):
+    resume = ResumeFile(tmp_path / 'state')
+    train(pendulums, config(epochs=1), resume)
+    with pytest.raises(ValueError, match='other data or derivatives'):
+        train(datasets.two_pendulums(rng), config(epochs=1), resume)
+    with pytest.raises(ValueError, match='epochs 1 -> 2'):
+        train(pendulums, config(epochs=2), resume)
+
+
 def test_damaged_state_is_refused(pendulums, tmp_path):
     resume = ResumeFile(tmp_path / 'state')
     resume.path.write_bytes(b'not safetensors')

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from dlnn_ros.config import from_mapping, load_yaml, to_mapping
+from dlnn_ros.config import from_mapping, load_yaml
 from dlnn_ros.learning.model_folder import check_destination
 
 from .command import progress, Result
@@ -98,8 +98,6 @@ def fit(dataset, config, out: Path, resume, overwrite: bool) -> dict[str, Any]:
 
     from .progress_bar import TrainingBar
 
-    if resume is not None:
-        _check_same_run(resume, config)
     with TrainingBar(config.model) as bar:
         try:
             fitted = train(dataset, config, resume, bar.update)
@@ -184,14 +182,3 @@ def _settings(args: argparse.Namespace) -> tuple[dict[str, Any], Path, argparse.
             settings[key] = parsed
     settings['options'] = options
     return settings, Path(merged.out).expanduser(), merged
-
-
-def _check_same_run(resume, config) -> None:
-    saved = resume.load()
-    if saved is not None and saved['values']['config'] != to_mapping(config):
-        old, new = saved['values']['config'], to_mapping(config)
-        changed = [f'{k} {old.get(k)!r} -> {new.get(k)!r}' for k in new if old.get(k) != new[k]]
-        raise ValueError(
-            f'{resume.path}: belongs to a run with other settings ({"; ".join(changed)}); '
-            'use the same ones or delete it'
-        )

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+import hashlib
 import math
 from pathlib import Path
 import time
@@ -182,7 +183,7 @@ def train(
     samples = dataset.role('train').samples()
     held_out = dataset.role('validation').samples()
     _check_torque(samples, dataset)
-    description = describe(dataset, config, samples)
+    description = describe(dataset, config, samples, held_out)
     started = time.monotonic()
     if config.model == 'linear':
         model = build_model(description, 'linear')
@@ -210,7 +211,18 @@ def _check_torque(samples: Samples, dataset: Dataset) -> None:
         )
 
 
-def describe(dataset: Dataset, config: TrainConfig, samples: Samples) -> ModelDescription:
+def fingerprint(*parts: Samples) -> str:
+    """Return a checksum of samples, by which a data set is known again."""
+    digest = hashlib.sha256()
+    for part in parts:
+        for array in part:
+            digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def describe(
+    dataset: Dataset, config: TrainConfig, samples: Samples, held_out: Samples
+) -> ModelDescription:
     """Describe the model that `config` will give on this data set."""
 
     def spread(array: np.ndarray) -> tuple[float, ...]:
@@ -241,6 +253,7 @@ def describe(dataset: Dataset, config: TrainConfig, samples: Samples) -> ModelDe
         provenance={
             'source': dataset.source,
             'samples': len(samples.q),
+            'samples_sha256': fingerprint(samples, held_out),
             'trajectories': {
                 role: [t.recording.name for t in dataset.role(role)]
                 for role in ('train', 'validation', 'test')
@@ -420,6 +433,7 @@ class _Trainer:
             },
             'values': {
                 'config': to_mapping(self.config),
+                'data': self.description.provenance['samples_sha256'],
                 'restart': self.restart,
                 'step': self.step,
                 'elapsed': self.elapsed,
@@ -431,6 +445,16 @@ class _Trainer:
 
     def _restore(self, saved: dict[str, Any]) -> None:
         values, tensors = saved['values'], saved['tensors']
+        old, new = values['config'], to_mapping(self.config)
+        changed = [f'{k} {old.get(k)!r} -> {new[k]!r}' for k in new if old.get(k) != new[k]]
+        if values['data'] != self.description.provenance['samples_sha256']:
+            changed.append('other data or derivatives')
+        if changed:
+            assert self.resume is not None
+            raise ValueError(
+                f'{self.resume.path}: belongs to a run with other settings '
+                f'({"; ".join(changed)}); give the same ones or delete it'
+            )
         self.restart = values['restart']
         self._make()
         for name in ('step', 'elapsed', 'stale', 'best_score'):
