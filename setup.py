@@ -26,9 +26,9 @@ def share_files():
     return list(found.items())
 
 
-test = ['pytest>=7.4', 'hypothesis>=6.80']
+test = ['pytest>=7.4']
 rnea = ['pin>=2.7']
-dev = ['ruff>=0.6', 'mypy>=1.8', 'numba>=0.59', 'colcon-common-extensions>=0.3']
+dev = ['ruff>=0.6', 'mypy>=1.8', 'colcon-common-extensions>=0.3']
 
 setup(
     name=PACKAGE,

@@ -128,16 +128,20 @@ def load_yaml(path: Path | str) -> Any:
 def share_roots() -> list[Path]:
     """Return the folders :func:`share_path` looks in, first match first."""
     prefixes = [p for p in os.environ.get('AMENT_PREFIX_PATH', '').split(os.pathsep) if p]
-    roots = [Path(__file__).resolve().parent.parent]
-    return roots + [Path(p) / 'share' / 'dlnn_ros' for p in [*prefixes, sys.prefix]]
+    here = Path(__file__).resolve()
+    # lib/pythonX.Y/site-packages/dlnn_ros/config.py lies under the prefix that has the share
+    # folder, whichever scheme installed it.
+    above = [str(p) for p in list(here.parents)[4:5]]
+    shares = [Path(p) / 'share' / 'dlnn_ros' for p in [*prefixes, *above, sys.prefix]]
+    return [here.parent.parent, *dict.fromkeys(shares)]
 
 
 def share_path(relative: str) -> Path:
     """
     Find a file of this package's share folder (config/, launch/).
 
-    Looked for in the installed share folders (AMENT_PREFIX_PATH, then the interpreter's prefix)
-    and beside the source tree.
+    Looked for beside the source tree, then in the installed share folders: AMENT_PREFIX_PATH,
+    the prefix this file is installed under, the interpreter's.
 
     Raises
     ------

@@ -26,7 +26,7 @@ LAGRANGIAN = [name for name in CASES if name not in ('mlp', 'linear')]
 
 
 def make_scales(n: int) -> Scales:
-    return Scales(12.0, (0.8,) * n, (2.0,) * n, (0.5,) * n)
+    return Scales(12.3, (0.7,) * n, (2.1,) * n, (0.53,) * n)
 
 
 def make(name: str, dtype: torch.dtype = torch.float64, seed: int = 0):

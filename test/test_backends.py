@@ -35,7 +35,7 @@ def worst_difference(predictor, model, states=200):
 @pytest.mark.parametrize('backend', ['numpy', 'torch'])
 def test_backend_equals_reference(name, backend, tmp_path):
     folder, model = models.save_case(tmp_path / name, name)
-    predictor = NumpyPredictor(folder) if backend == 'numpy' else TorchPredictor(folder, 'cpu', 1)
+    predictor = NumpyPredictor(folder) if backend == 'numpy' else TorchPredictor(folder, 'cpu')
     assert worst_difference(predictor, model) < tolerances.RTOL_F64
 
 
@@ -76,7 +76,7 @@ def test_parameters_of_another_shape_are_refused(tmp_path):
     with pytest.raises(ValueError, match=rf'{key} is \(16, 5\).* expects \(16, 6\)'):
         NumpyPredictor(folder)
     with pytest.raises(ValueError, match=rf'{key} is \(16, 5\), expected \(16, 6\)'):
-        TorchPredictor(folder, 'cpu', 1)
+        TorchPredictor(folder, 'cpu')
 
 
 def test_parameters_too_many_are_refused(tmp_path):
@@ -87,7 +87,7 @@ def test_parameters_too_many_are_refused(tmp_path):
     with pytest.raises(ValueError, match='extra'):
         NumpyPredictor(folder)
     with pytest.raises(ValueError, match='extra'):
-        TorchPredictor(folder, 'cpu', 1)
+        TorchPredictor(folder, 'cpu')
 
 
 def test_model_that_overflows_in_its_own_range_is_refused(tmp_path):

@@ -290,7 +290,7 @@ def test_250_hz_for_a_minute_loses_nothing(ros, start, tmp_path):
     full = {'width': 128, 'depth': 3}
     model = models.save_tiny_model(tmp_path / 'model', ROBOT.joints, options=full)
     bag = make_bag(tmp_path / 'bag', 60.0)
-    node = serve_bag(start, model, bag, tmp_path / 'out', {'threads': 1})
+    node = serve_bag(start, model, bag, tmp_path / 'out', {'backend': 'cpu'})
     check_served(bag, tmp_path / 'out')
     assert node.stop() == 0
 

@@ -9,16 +9,24 @@ what arrives on `~/feedforward` is compared with the recorded effort and with Pi
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 import shutil
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
-from dlnn_ros.config import load_robot
+from dlnn_ros.config import load_robot, Robot
+from dlnn_ros.learning.model_folder import load_description, ModelDescription
 
 from .command import progress, Result
 
+if TYPE_CHECKING:
+    from dlnn_ros.learning.evaluate import Prediction
+
+    from .live import Live
+
 HELP = 'from a recording to live feed-forward torque, compared and plotted'
 MARKER = '.dlnn_demo'
+MIN_ANSWERED = 0.95  # share of the joint states
 BASELINES = {'mlp': 10.0, 'linear': 1.0}  # training time [s]
 
 
@@ -41,57 +49,74 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Result:
     """Run the command."""
+    from dlnn_ros.data.sources import load_dataset
+
     if args.min_r2 is None:
         # A real robot has friction that no function of the state explains.
         args.min_r2 = 0.6 if args.bag else 0.8
-    from dlnn_ros.data.bags import read_bag_with_report
-    from dlnn_ros.data.sources import load_dataset
-
-    out = _prepare(Path(args.out))
-    bag = Path(args.bag) if args.bag else _record(out / 'recording', args.seed)
+    out = Path(args.out)
+    _check_own(out)
     robot = load_robot(args.robot) if args.robot else None
+    if args.bag:
+        bag = Path(args.bag)
+    else:
+        bag = out / 'recording'
+        if not (args.no_train and bag.exists()):
+            _record(bag, args.seed)
     dataset = load_dataset([str(bag)], robot=robot, topic=args.topic)
     for note in dataset.notes:
         progress(f'note: {note}')
+
+    from dlnn_ros.learning.checkpoint import load_model
+    from dlnn_ros.learning.evaluate import check_joints, evaluate
+
+    from .live import rigid_body, score_rigid_body, serve_and_record
+
+    body = rigid_body(dataset.robot)
+    _mark_own(out)
     models = out / 'models'
     if not args.no_train:
         _train(dataset, models, args.time_budget, args.seed)
-
-    from dlnn_ros.learning.checkpoint import load_model
-    from dlnn_ros.learning.evaluate import check_joints, evaluate, predict_trajectory
-
-    from .live import rnea_effort, serve_and_record
-
-    trajectory = max(dataset.role('test'), key=lambda t: len(t.t))
-    first_stamp_ns = read_bag_with_report(bag, args.topic, robot).report.first_stamp_ns
-    model, description = load_model(models / 'dlnn')
+    description = load_description(models / 'dlnn')
     check_joints(dataset, description.robot)
-    live = serve_and_record(
-        models / 'dlnn', bag, args.topic, trajectory, first_stamp_ns, out, args.rate
+    trajectory = max(dataset.role('test'), key=lambda t: len(t.t))
+    test = replace(dataset, trajectories=(trajectory,))
+    offline = {
+        kind: evaluate(load_model(models / kind).model, test) for kind in ('dlnn', *BASELINES)
+    }
+    scores = {kind: evaluation.scores for kind, evaluation in offline.items()}
+    if body is not None:
+        scores['rnea'] = score_rigid_body(body, trajectory, dataset.robot)
+    live = serve_and_record(models / 'dlnn', dataset.robot, trajectory, out, args.rate)
+    return make_result(
+        out,
+        bag,
+        dataset.robot,
+        offline['dlnn'].predictions[0],
+        live,
+        scores,
+        description,
+        args.min_r2,
     )
-    offline = {'dlnn': evaluate(model, dataset.role('test')).scores}
-    prediction = predict_trajectory(model, trajectory, dataset.robot.gear_ratio)
-    for kind in BASELINES:
-        baseline = load_model(models / kind).model
-        offline[kind] = evaluate(baseline, dataset.role('test')).scores
-    rnea = rnea_effort(dataset)
-    if rnea is not None:
-        offline['rnea'] = rnea.scores
-    return _result(args, out, bag, dataset, trajectory, prediction, live, offline, description)
 
 
-def _prepare(out: Path) -> Path:
+def _check_own(out: Path) -> None:
+    if out.exists() and not out.is_dir():
+        raise FileExistsError(f'{out}: is a file; choose another --out')
     if out.exists() and any(out.iterdir()) and not (out / MARKER).exists():
         raise FileExistsError(f'{out}: exists and was not made by the demo; choose another --out')
+
+
+def _mark_own(out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     (out / MARKER).touch()
-    return out
 
 
-def _record(path: Path, seed: int) -> Path:
+def _record(path: Path, seed: int) -> None:
     from dlnn_ros.data.bags import write_bag
     from dlnn_ros.data.synthetic import make_recordings, Synthetic
 
+    _mark_own(path.parent)
     shutil.rmtree(path, ignore_errors=True)
     synthetic = Synthetic(seed=seed)
     progress(
@@ -100,7 +125,6 @@ def _record(path: Path, seed: int) -> Path:
     )
     recordings = make_recordings(synthetic)
     write_bag(path, recordings)
-    return path
 
 
 def _train(dataset, models: Path, time_budget: float, seed: int) -> None:
@@ -114,38 +138,79 @@ def _train(dataset, models: Path, time_budget: float, seed: int) -> None:
         progress(summary_text(result))
 
 
-def _result(
-    args, out: Path, bag: Path, dataset, trajectory, prediction, live, offline, description
+def make_result(
+    out: Path,
+    bag: Path,
+    robot: Robot,
+    prediction: Prediction,
+    live: Live,
+    offline: dict[str, dict[str, Any]],
+    description: ModelDescription,
+    min_r2: float,
 ) -> Result:
-    from dlnn_ros.learning.report import effort_unit, paragraph, Table, text_table, write_report
+    """
+    Judge the run, write the report, and return table, figures and exit code.
+
+    Parameters
+    ----------
+    out, bag : Path
+        Where the report goes; what was replayed from.
+    robot : Robot
+        Joints and meaning of effort.
+    prediction : Prediction
+        The dLNN off line along the replayed trajectory.
+    live : Live
+        What came over ROS.
+    offline : dict
+        Scores by kind of model on the replayed trajectory, `dlnn` among them.
+    description : ModelDescription
+        Of the dLNN.
+    min_r2 : float
+        Least live R2 of a good fit.
+
+    """
+    from dlnn_ros.learning.report import (
+        effort_unit,
+        format_cell,
+        paragraph,
+        Table,
+        text_table,
+        write_report,
+    )
 
     from .live import live_plots
 
-    joints = dataset.robot.joints
-    unit = effort_unit(dataset.robot.effort.kind)
-    kinds = list(offline)
+    unit = effort_unit(robot.effort.kind)
+    trajectory = prediction.trajectory
     rows: list[list[Any]] = [
         [joint, live.scores['rmse'][joint], live.scores['r2'][joint]]
-        + [offline[k]['r2'][joint] for k in kinds]
-        for joint in joints
+        + [scores['r2'][joint] for scores in offline.values()]
+        for joint in robot.joints
     ]
-    rows.append(['mean', None, live.scores['r2_mean'], *(offline[k]['r2_mean'] for k in kinds)])
+    means = [scores['r2_mean'] for scores in offline.values()]
+    rows.append(['mean', None, live.scores['r2_mean'], *means])
     table = Table(
         f'R2 on {trajectory.recording.name}, unseen in training; {bag}',
-        ('joint', f'live RMSE [{unit}]', 'dlnn live', *(f'{k} offline' for k in kinds)),
+        ('joint', f'live RMSE [{unit}]', 'dlnn live', *(f'{k} offline' for k in offline)),
         rows,
     )
     dissipated = offline['dlnn']['dissipated_power_min']
-    good = live.received > 0 and (live.scores['r2_mean'] or -1.0) >= args.min_r2
+    faults = []
+    r2 = live.scores['r2_mean']
+    if r2 is None or r2 < min_r2:
+        faults.append(f'live R2 {format_cell(r2)} is below {min_r2} (--min-r2)')
+    if live.received < MIN_ANSWERED * live.expected:
+        faults.append(f'only {live.received} of {live.expected} joint states were answered')
+    if dissipated < 0:
+        faults.append(f"the model gives energy: qd'd reaches {dissipated:.3g} W")
+    p50, p99 = (format_cell(live.latency_ms[k]) for k in ('p50', 'p99'))
     lines = [
-        f'received {live.received} feed-forward messages for {live.expected} joint states',
-        f'latency p50 {live.latency_ms["p50"]:.2f} ms, p99 {live.latency_ms["p99"]:.2f} ms, '
-        f'from joint state to feed-forward as a third process sees them',
-        f'least dissipated power {dissipated:.3g} W '
-        f'({"passive" if dissipated >= 0 else "NOT PASSIVE"})',
+        f'received the feed-forward of {live.received} of {live.expected} joint states',
+        f'latency p50 {p50} ms, p99 {p99} ms, from joint state to feed-forward as a third '
+        'process sees them',
+        f'least dissipated power {dissipated:.3g} W',
+        *(f'FAILED: {fault}' for fault in faults),
     ]
-    if not good:
-        lines.append(f'FAILED: live R2 {live.scores["r2_mean"]} is below {args.min_r2} (--min-r2)')
     about = [
         f'Model {out / "models" / "dlnn"}: {description.kind}, trained on '
         f'{description.provenance["samples"]} samples in {description.provenance["train_s"]} s.',
@@ -158,14 +223,15 @@ def _result(
         [
             table,
             *(paragraph(line) for line in lines + about),
-            *live_plots(live, trajectory, prediction, joints, unit),
+            *live_plots(live, trajectory, prediction, robot.joints, unit),
         ],
     )
-    models = {
-        k: {'r2_mean_offline': s['r2_mean'], 'r2_mean_live': None} for k, s in offline.items()
+    models: dict[str, dict[str, Any]] = {
+        kind: {'r2_mean_offline': scores['r2_mean'], 'r2_mean_live': None}
+        for kind, scores in offline.items()
     }
     models['dlnn'] |= {
-        'r2_mean_live': live.scores['r2_mean'],
+        'r2_mean_live': r2,
         'r2_live': live.scores['r2'],
         'latency_p50_ms': live.latency_ms['p50'],
         'latency_p99_ms': live.latency_ms['p99'],
@@ -176,9 +242,10 @@ def _result(
         'received': live.received,
         'expected': live.expected,
         'models': models,
-        'good': good,
+        'good': not faults,
+        'faults': faults,
         'bag': str(bag),
         'report': str(path),
     }
     text = '\n'.join([text_table(table), *lines, f'report: {path}'])
-    return Result(data, text, 0 if good else 1)
+    return Result(data, text, 1 if faults else 0)

@@ -6,17 +6,22 @@ from collections.abc import Sequence
 import contextlib
 from pathlib import Path
 import shutil
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TYPE_CHECKING
 
-from dlnn_ros.data.efforts import read_efforts
-from dlnn_ros.data.trajectory import Dataset, Trajectory
+from dlnn_ros.config import Robot
+from dlnn_ros.data.bags import write_bag
+from dlnn_ros.data.efforts import Efforts, read_efforts
+from dlnn_ros.data.trajectory import RecordingSet, Trajectory
 from dlnn_ros.learning import metrics
-from dlnn_ros.learning.evaluate import Evaluation, Prediction, score_predictions
+from dlnn_ros.learning.evaluate import Prediction, score_predictions
 from dlnn_ros.learning.report import Line, plot
 import numpy as np
 
 from .command import progress
 from .processes import NodeProcess, private_environment
+
+if TYPE_CHECKING:
+    from dlnn_ros.dynamics.rigid_body import RigidBody
 
 START_TIMEOUT_S = 60.0  # torch may have to be read from a cold disk
 FEEDFORWARD = '/feedforward_node/feedforward'
@@ -27,7 +32,8 @@ class Live(NamedTuple):
     """
     What came over ROS.
 
-    index are the samples of the trajectory that were answered, (K,), effort the answers, (K, n).
+    received of expected samples were answered under their own stamp; index are those samples,
+    (K,), effort the answers, (K, n).
     """
 
     received: int
@@ -35,20 +41,17 @@ class Live(NamedTuple):
     index: np.ndarray
     effort: np.ndarray
     scores: dict[str, Any]
-    latency_ms: dict[str, float]
+    latency_ms: dict[str, float | None]
 
 
 def serve_and_record(
-    model: Path,
-    bag: Path,
-    topic: str | None,
-    trajectory: Trajectory,
-    first_stamp_ns: int,
-    out: Path,
-    rate: float,
+    model: Path, robot: Robot, trajectory: Trajectory, out: Path, rate: float
 ) -> Live:
     """
-    Run feedforward_node, replay_node and record_node on one trajectory of a bag.
+    Run feedforward_node, replay_node and record_node on one trajectory.
+
+    The trajectory is written to a bag of its own, so that nothing but it is replayed and each
+    stamp names one of its samples.
 
     Raises
     ------
@@ -59,8 +62,8 @@ def serve_and_record(
     folder = out / 'nodes'
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    recorded = folder / 'received'
-    stamps = first_stamp_ns + np.rint(trajectory.t * 1e9).astype(np.int64)
+    stretch, recorded = folder / 'stretch', folder / 'received'
+    write_bag(stretch, RecordingSet(robot, (trajectory.recording,), str(stretch)), JOINT_STATES)
     duration_s = float(trajectory.t[-1] - trajectory.t[0])
     environment = private_environment(folder)
     with contextlib.ExitStack() as stack:
@@ -80,62 +83,88 @@ def serve_and_record(
         )
         recorder.wait_for(f'matched: {FEEDFORWARD}', START_TIMEOUT_S)
         progress(f'replaying {duration_s:.0f} s of {trajectory.recording.name} at {rate:g}x ...')
-        player = start(
-            'replay_node',
-            bag=str(bag.resolve()),
-            topic=topic or '',
-            rate=rate,
-            # Half a sample early, so that rounding of seconds does not lose the first one.
-            start_s=max(0.0, float(trajectory.t[0]) - 0.5 / trajectory.recording.rate_hz),
-            duration_s=duration_s + 1.0 / trajectory.recording.rate_hz,
-            wait_subscriptions=2,
-        )
+        player = start('replay_node', bag=str(stretch.resolve()), rate=rate, wait_subscriptions=2)
         limit_s = START_TIMEOUT_S + duration_s / rate
         if player.wait(limit_s):
             raise ValueError(f'replay_node failed; log: {player.log}')
         if recorder.wait(limit_s):
-            raise ValueError(
-                f'nothing was received on {FEEDFORWARD}; logs: {recorder.log}, {server.log}'
-            )
-    joints = _joints(model)
-    answers = read_efforts(recorded, FEEDFORWARD, joints)
-    states = read_efforts(recorded, JOINT_STATES, joints)
-    index, at = _match(stamps, answers.stamps)
+            raise ValueError(f'nothing was received on {FEEDFORWARD}; log: {recorder.log}')
+    sent = read_efforts(stretch, JOINT_STATES, ()).stamps
+    answers = read_efforts(recorded, FEEDFORWARD, robot.joints)
+    states = read_efforts(recorded, JOINT_STATES, ())
+    return score_answers(trajectory, robot.joints, sent, answers, states)
+
+
+def score_answers(
+    trajectory: Trajectory,
+    joints: tuple[str, ...],
+    sent: np.ndarray,
+    answers: Efforts,
+    states: Efforts,
+) -> Live:
+    """
+    Pair answers with samples by their stamps, and score them.
+
+    Parameters
+    ----------
+    trajectory : Trajectory
+        What was sent.
+    joints : tuple of str
+        Columns of the efforts.
+    sent : array, (N,)
+        Stamp of each sample [ns].
+    answers, states : Efforts
+        Feed-forward and joint states as one process received them.
+
+    Raises
+    ------
+    ValueError
+        If no answer carries the stamp of a sample.
+
+    """
+    index, at = match(sent, answers.stamps)
+    if not len(index):
+        raise ValueError(
+            f'none of {len(answers.stamps)} feed-forward messages has the stamp of a joint state'
+        )
     effort = answers.effort[at]
     valid = trajectory.valid[index]
     parts = metrics.split_scores(
         effort[valid], trajectory.tau[index][valid], trajectory.qd[index][valid]
     )
-    asked, answered = _match(states.stamps, answers.stamps)
+    asked, answered = match(states.stamps, answers.stamps)
     delay_ms = (answers.log[answered] - states.log[asked]) * 1e-6
     return Live(
-        received=len(answers.stamps),
-        expected=len(stamps),
+        received=len(index),
+        expected=len(sent),
         index=index,
         effort=effort,
         scores=metrics.summary(parts, joints),
-        latency_ms={f'p{p}': float(np.percentile(delay_ms, p)) for p in (50, 99)},
+        latency_ms={
+            f'p{p}': float(np.percentile(delay_ms, p)) if len(delay_ms) else None for p in (50, 99)
+        },
     )
 
 
-def rnea_effort(dataset: Dataset) -> Evaluation | None:
-    """Score Pinocchio's RNEA on the test part; None, with a line why, where it cannot be had."""
+def rigid_body(robot: Robot) -> RigidBody | None:
+    """Return Pinocchio's model of the robot; None, with a line why, where it cannot be had."""
     from dlnn_ros.dynamics.rigid_body import RigidBody
 
-    robot = dataset.robot
     if robot.urdf is None:
         progress('rnea is left out: no URDF is known for this robot (--robot)')
         return None
     try:
-        body = RigidBody.from_robot(robot)
+        return RigidBody.from_robot(robot)
     except ImportError as error:
         progress(f'rnea is left out: {error}')
         return None
-    predictions = tuple(
-        Prediction(t, body.inverse_dynamics(t.q, t.qd, t.qdd) / robot.gear_ratio, {}, None)
-        for t in dataset.role('test')
-    )
-    return Evaluation(predictions, score_predictions(predictions, robot.joints))
+
+
+def score_rigid_body(body: RigidBody, trajectory: Trajectory, robot: Robot) -> dict[str, Any]:
+    """Score RNEA, without friction, on a trajectory."""
+    tau = body.inverse_dynamics(trajectory.q, trajectory.qd, trajectory.qdd)
+    prediction = Prediction(trajectory, tau / robot.gear_ratio, {}, None)
+    return score_predictions((prediction,), robot.joints)
 
 
 def live_plots(
@@ -157,13 +186,7 @@ def live_plots(
     return [plot(panels, f'effort [{unit}]', trajectory.recording.name)]
 
 
-def _joints(model: Path) -> tuple[str, ...]:
-    from dlnn_ros.learning.model_folder import load_description
-
-    return load_description(model).robot.joints
-
-
-def _match(known: np.ndarray, stamps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the indices of equal stamps in both; each array is increasing."""
+def match(known: np.ndarray, stamps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the indices of equal stamps in both."""
     _, a, b = np.intersect1d(known, stamps, return_indices=True)
     return a, b

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import importlib
 import json
 import os
+import signal
 import sys
 
 COMMANDS = ('demo', 'data', 'train', 'evaluate', 'info', 'bench')
@@ -42,10 +43,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0 on success, 1 where the command says so, 2 on a user's mistake, 130 after Ctrl-C.
+        0 on success, 1 where the command says so, 2 on a user's mistake, 130 after Ctrl-C,
+        143 after SIGTERM.
 
     """
     args = make_parser().parse_args(argv)
+    # As an exception it lets a command end its node processes and remove what is half-written.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         result = args.run(args)
     except KeyboardInterrupt:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from dlnn_ros.config import load_robot, Robot
+from dlnn_ros.config import from_mapping, load_robot, Robot
 
 if TYPE_CHECKING:
     from dlnn_ros.data.trajectory import Dataset
@@ -25,11 +25,16 @@ def add_data(parser: argparse.ArgumentParser, required: bool = True) -> None:
     parser.add_argument('--topic', help='topic of the joint states in a bag')
     parser.add_argument(
         '--derivatives',
-        default='auto',
         metavar='METHOD',
-        help='offline derivatives: auto, central, savgol, spline, spectral or lowpass',
+        help='offline derivatives: auto (default), central, savgol, spline, spectral or lowpass',
     )
     parser.add_argument('--cutoff-hz', type=float, help='cut-off of the low-pass derivatives')
+    parser.add_argument(
+        '--use-velocity',
+        action='store_true',
+        default=None,
+        help='derive from the velocity in the messages, where positions are coarse',
+    )
 
 
 def read_data(args: argparse.Namespace, default: Robot | None = None) -> Dataset:
@@ -38,5 +43,12 @@ def read_data(args: argparse.Namespace, default: Robot | None = None) -> Dataset
     from dlnn_ros.data.sources import load_dataset
 
     robot = load_robot(args.robot) if args.robot else None
-    derivatives = Derivatives(method=args.derivatives, cutoff_hz=args.cutoff_hz)
+    settings = dict(getattr(args, 'derivative_settings', {}))
+    flags = {
+        'method': args.derivatives,
+        'cutoff_hz': args.cutoff_hz,
+        'use_velocity': args.use_velocity,
+    }
+    settings.update({name: value for name, value in flags.items() if value is not None})
+    derivatives = from_mapping(Derivatives, settings, 'derivatives')
     return load_dataset(args.data, robot, args.topic, derivatives, default)

@@ -30,10 +30,8 @@ class TrainFile:
         As --out.
     robot, topic : str or None
         As --robot and --topic.
-    derivatives : str
-        As --derivatives.
-    cutoff_hz : float or None
-        As --cutoff-hz.
+    derivatives : dict
+        Fields of :class:`dlnn_ros.data.derivatives.Derivatives`.
     train : dict
         Fields of :class:`dlnn_ros.learning.train.TrainConfig`.
 
@@ -43,8 +41,7 @@ class TrainFile:
     out: str | None = None
     robot: str | None = None
     topic: str | None = None
-    derivatives: str = 'auto'
-    cutoff_hz: float | None = None
+    derivatives: dict[str, Any] = field(default_factory=dict)
     train: dict[str, Any] = field(default_factory=dict)
 
 
@@ -93,8 +90,9 @@ def run(args: argparse.Namespace) -> Result:
 
 def fit(dataset, config, out: Path, resume, overwrite: bool) -> dict[str, Any]:
     """Train with a progress bar, score, and write the model folder; return the result."""
+    from dlnn_ros.learning.checkpoint import model_tensors
     from dlnn_ros.learning.evaluate import evaluate
-    from dlnn_ros.learning.train import fitted_tensors, train
+    from dlnn_ros.learning.train import train
 
     from .progress_bar import TrainingBar
 
@@ -118,7 +116,7 @@ def fit(dataset, config, out: Path, resume, overwrite: bool) -> dict[str, Any]:
         f'{v.restart},{v.step},{v.time_s:.2f},{v.loss:.6g},{v.score:.6f}\n' for v in fitted.curve
     )
     extra = {CURVE_FILE: ('restart,step,time_s,loss,validation_score\n' + curve).encode()}
-    save_model(out, description, fitted_tensors(fitted), overwrite, extra)
+    save_model(out, description, model_tensors(fitted.model), overwrite, extra)
     if resume is not None:
         resume.delete()
     return {
@@ -145,11 +143,10 @@ def _settings(args: argparse.Namespace) -> tuple[dict[str, Any], Path, argparse.
     if args.config:
         file = from_mapping(TrainFile, load_yaml(args.config), args.config)
     merged = argparse.Namespace(**vars(args))
-    for name in ('data', 'robot', 'topic', 'out', 'cutoff_hz'):
+    for name in ('data', 'robot', 'topic', 'out'):
         if getattr(args, name) in (None, []):
             setattr(merged, name, getattr(file, name))
-    if args.derivatives == 'auto':
-        merged.derivatives = file.derivatives
+    merged.derivative_settings = file.derivatives
     if not merged.data:
         raise ValueError('no data: give --data, or a CONFIG file with the key data')
     if not merged.out:

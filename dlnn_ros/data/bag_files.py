@@ -268,6 +268,7 @@ def read_chunks(
             continue
         raws: list[bytes] = []
         log: list[int] = []
+        done = 0
         messages = file.reader.messages(connections)
         while True:
             try:
@@ -279,12 +280,13 @@ def read_chunks(
                 break
             except Exception as error:
                 raise ValueError(
-                    f'{file.path}: damaged after {len(raws)} messages ({_one_line(error)})'
+                    f'{file.path}: damaged after {done + len(raws)} messages ({_one_line(error)})'
                 ) from None
             raws.append(raw)
             log.append(time)
             if len(raws) == CHUNK:
                 yield file.path, raws, log
+                done += len(raws)
                 raws, log = [], []
         if raws:
             yield file.path, raws, log

@@ -399,16 +399,15 @@ def _stem(path: Path) -> str:
 
 def _runs(stamps: np.ndarray) -> list[np.ndarray]:
     """Return the indices between backward jumps of more than REORDER_S."""
-    starts = [0]
-    rest = 0
-    while rest < len(stamps):
-        behind = np.maximum.accumulate(stamps[rest:]) - stamps[rest:]
-        jumps = np.flatnonzero(behind > REORDER_S * 1e9)
-        if not len(jumps):
-            break
-        rest += int(jumps[0])
-        starts.append(rest)
-    return np.split(np.arange(len(stamps)), starts[1:])
+    starts = []
+    latest = int(stamps[0]) if len(stamps) else 0
+    for k, stamp in enumerate(stamps.tolist()):
+        if latest - stamp > REORDER_S * 1e9:
+            starts.append(k)
+            latest = stamp
+        elif stamp > latest:
+            latest = stamp
+    return np.split(np.arange(len(stamps)), starts)
 
 
 def _in_order(stamps: np.ndarray, run: np.ndarray) -> tuple[np.ndarray, int, int]:

@@ -111,6 +111,22 @@ def read_layout(raw: bytes) -> Layout:
     return Layout(order, tuple(names), fields[0], fields[1], fields[2], tuple(fixed))
 
 
+def stamp_ns(raw: bytes) -> int:
+    """
+    Return the header stamp of a serialised message [ns].
+
+    Raises
+    ------
+    ValueError
+        If the message is too short to have one.
+
+    """
+    if len(raw) < 12:
+        raise ValueError(f'a message has only {len(raw)} bytes')
+    sec, nanosec = struct.unpack_from(('<' if raw[1] == 1 else '>') + 'iI', raw, 4)
+    return int(sec) * 1_000_000_000 + int(nanosec)
+
+
 def parse(raws: Sequence[bytes]) -> list[Group]:
     """
     Parse messages; together the groups hold every message once.

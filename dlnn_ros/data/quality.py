@@ -14,10 +14,9 @@ import math
 
 from dlnn_ros.config import Robot
 from dlnn_ros.data.derivatives import Derivatives, differentiate
-from dlnn_ros.data.trajectory import Recording, RecordingSet, Trajectory
+from dlnn_ros.data.trajectory import Recording, RecordingSet, REST_SPEED, Trajectory
 import numpy as np
 
-REST_SPEED = 0.01  # rad/s or m/s
 # An effort that keeps one value this long while its joint moves this far is frozen.
 FROZEN_S = 1.0
 FROZEN_MOTION = 0.05  # rad or m

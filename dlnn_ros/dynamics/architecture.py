@@ -161,6 +161,12 @@ def make_config(kind: str, options: dict[str, Any], where: str) -> Any:
     """
     if kind not in CONFIGS:
         raise ValueError(f'{where}: model kind {kind!r} must be one of {", ".join(CONFIGS)}')
+    dissipative = kind != 'lnn'
+    if kind in ('dlnn', 'lnn') and options.get('dissipative', dissipative) != dissipative:
+        raise ValueError(
+            f'{where}: dissipative {options["dissipative"]} does not go with model {kind!r}; '
+            "'dlnn' is the one with dissipation, 'lnn' the one without"
+        )
     if kind == 'lnn':
         options = {**options, 'dissipative': False}
     return from_mapping(CONFIGS[kind], options, where)

@@ -151,8 +151,8 @@ class JointEncoding(nn.Module):
         prismatic = [i for i, r in enumerate(is_revolute) if not r]
         self.register_buffer('revolute', torch.tensor(revolute, dtype=torch.long), False)
         self.register_buffer('prismatic', torch.tensor(prismatic, dtype=torch.long), False)
-        inverse = [1.0 / scale[i] for i in prismatic]
-        self.register_buffer('inverse_scale', torch.tensor(inverse), False)
+        travel = torch.tensor([scale[i] for i in prismatic])
+        self.register_buffer('inverse_scale', 1.0 / travel, False)
         self.n = len(is_revolute)
         self.size = 2 * len(revolute) + len(prismatic)
         self._all_revolute = not prismatic

@@ -10,9 +10,11 @@ from dlnn_ros.dynamics.dlnn import LagrangianModel
 from dlnn_ros.dynamics.model import InverseDynamicsModel
 import numpy as np
 import torch
+from torch import Tensor
 
 from . import metrics
 
+CHUNK = 4096  # samples at a time; more costs memory and is not faster
 COMPONENTS = ('inertial', 'coriolis', 'gravity', 'dissipation')
 
 
@@ -56,24 +58,44 @@ def check_joints(dataset: Dataset, robot: Robot) -> None:
 
 
 @torch.no_grad()
+def predict(model: InverseDynamicsModel, q: Tensor, qd: Tensor, qdd: Tensor) -> np.ndarray:
+    """Return tau, (N, n), of a model without memory on many samples, in bounded memory."""
+    chunks = zip(*(a.split(CHUNK) for a in (q, qd, qdd)), strict=True)
+    return torch.cat([model.inverse_dynamics(*chunk).cpu() for chunk in chunks]).numpy()
+
+
+@torch.no_grad()
 def predict_trajectory(
     model: InverseDynamicsModel, trajectory: Trajectory, gear_ratio: np.ndarray
 ) -> Prediction:
     """Run a float64 model along one trajectory."""
     q, qd, qdd = (torch.tensor(a) for a in (trajectory.q, trajectory.qd, trajectory.qdd))
-    dt = torch.tensor(np.diff(trajectory.t, prepend=trajectory.t[0]))
-    tau = model.sequence(model.initial_state(q[0]), q, qd, qdd, dt).tau
+    if model.state_size == 0:
+        tau = predict(model, q, qd, qdd)
+    else:
+        dt = torch.tensor(np.diff(trajectory.t, prepend=trajectory.t[0]))
+        tau = model.sequence(model.initial_state(q[0]), q, qd, qdd, dt).tau.numpy()
     components: dict[str, np.ndarray] = {}
     dissipated = None
     if isinstance(model, LagrangianModel):
-        terms = model.terms(q, qd)
-        inertial = (terms.M @ qdd.unsqueeze(-1)).squeeze(-1)
-        parts = (inertial, terms.c, terms.g, terms.d)
+        parts = [
+            _components(model, *chunk)
+            for chunk in zip(*(a.split(CHUNK) for a in (q, qd, qdd)), strict=True)
+        ]
+        joined = [torch.cat(part).numpy() for part in zip(*parts, strict=True)]
         components = {
-            name: part.numpy() / gear_ratio for name, part in zip(COMPONENTS, parts, strict=True)
+            name: part / gear_ratio for name, part in zip(COMPONENTS, joined, strict=True)
         }
-        dissipated = (qd * terms.d).sum(-1).numpy()
-    return Prediction(trajectory, tau.numpy() / gear_ratio, components, dissipated)
+        dissipated = (trajectory.qd * joined[-1]).sum(-1)
+    return Prediction(trajectory, tau / gear_ratio, components, dissipated)
+
+
+def _components(
+    model: LagrangianModel, q: Tensor, qd: Tensor, qdd: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the torques that `COMPONENTS` names, each (N, n)."""
+    M, c, g, d = model.terms(q, qd)
+    return (M @ qdd.unsqueeze(-1)).squeeze(-1), c, g, d
 
 
 def evaluate(model: InverseDynamicsModel, dataset: Dataset) -> Evaluation:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from dlnn_ros.data.trajectory import REST_SPEED
 import numpy as np
-
-REST_SPEED = 2e-3  # [rad/s | m/s]; below it encoders of industrial arms cannot tell motion
 
 
 class Scores(NamedTuple):

@@ -138,8 +138,13 @@ def save_model(
         if folder.exists():
             old = Path(tempfile.mkdtemp(prefix=f'.{folder.name}.old.', dir=folder.parent))
             os.rename(folder, old / folder.name)
-            os.rename(work, folder)
-            shutil.rmtree(old)
+            try:
+                os.rename(work, folder)
+            except BaseException:
+                os.rename(old / folder.name, folder)
+                raise
+            finally:
+                shutil.rmtree(old)
         else:
             os.rename(work, folder)
     except BaseException:

@@ -29,7 +29,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .checkpoint import build_model, model_tensors
+from .checkpoint import build_model
+from .evaluate import predict
 from .model_folder import ModelDescription, Range, TrainingRange
 from .objectives import torque_objective
 from .resume import ResumeFile
@@ -184,17 +185,19 @@ def train(
     held_out = dataset.role('validation').samples()
     _check_torque(samples, dataset)
     description = describe(dataset, config, samples, held_out)
-    started = time.monotonic()
     if config.model == 'linear':
         model = build_model(description, 'linear')
         assert isinstance(model, LinearModel)
+        started = time.monotonic()
         model.double().fit(*(torch.from_numpy(np.ascontiguousarray(a)) for a in samples))
+        elapsed = time.monotonic() - started
         curve: tuple[Validation, ...] = ()
     else:
         trainer = _Trainer(description, config, samples, held_out, resume, on_progress)
         model, curve = trainer.run()
-    elapsed = time.monotonic() - started
-    provenance = {**description.provenance, 'train_s': round(elapsed, 1)}
+        # Without validations and interruptions.
+        elapsed = sum({v.restart: v.time_s for v in curve}.values())
+    provenance = {**description.provenance, 'train_s': round(elapsed, 2)}
     return Fitted(model.eval(), replace(description, provenance=provenance), curve)
 
 
@@ -337,15 +340,14 @@ class _Trainer:
     def _run_restart(self) -> None:
         config = self.config
         n = len(self.train_batch.q)
-        steps_per_epoch = max(1, n // self.batch_size)
+        steps_per_epoch = math.ceil(n / self.batch_size)
         self.total_steps = config.epochs * steps_per_epoch
         next_validation = self.elapsed + config.validation_interval_s
         self.model.train()
         last = time.monotonic()
         while not self._is_finished():
             order = torch.randperm(n, generator=self.rng)
-            for k in range(steps_per_epoch):
-                index = order[k * self.batch_size : (k + 1) * self.batch_size]
+            for k, index in enumerate(order.split(self.batch_size)):
                 loss = self._step(index)
                 now = time.monotonic()
                 self.elapsed += now - last
@@ -471,23 +473,6 @@ class _Trainer:
             states.setdefault(int(i), {})[name] = value
         whole = self.optimizer.state_dict()
         self.optimizer.load_state_dict({**whole, 'state': states})
-
-
-@torch.no_grad()
-def predict(
-    model: InverseDynamicsModel, q: Tensor, qd: Tensor, qdd: Tensor, chunk: int = 8192
-) -> np.ndarray:
-    """Return tau, (N, n), of a model without memory on many samples."""
-    parts = [
-        model.inverse_dynamics(q[k : k + chunk], qd[k : k + chunk], qdd[k : k + chunk]).cpu()
-        for k in range(0, len(q), chunk)
-    ]
-    return torch.cat(parts).numpy()
-
-
-def fitted_tensors(fitted: Fitted) -> dict[str, np.ndarray]:
-    """Return the parameters of a fitted model for the model folder."""
-    return model_tensors(fitted.model)
 
 
 def resume_file(out: Path) -> ResumeFile:

@@ -60,7 +60,6 @@ SETTINGS = (
         lower=1e-4,
         upper=1.0,
     ),
-    Setting('threads', 1, 'CPU threads of the model evaluation.', lower=1, upper=64),
     Setting('autostart', False, 'Configure and activate at the start.', read_only=True),
 )
 
@@ -78,6 +77,8 @@ def transition(callback: Transition) -> Transition:
         except Exception as error:
             text = ' '.join(str(error).split()) or type(error).__name__
             node.get_logger().error(f'{name} failed: {text}')
+            if name == 'configure':
+                node._release()
             return TransitionCallbackReturn.FAILURE
 
     return wrapper
@@ -94,6 +95,7 @@ class FeedForwardNode(LifecycleNode):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__('feedforward_node', **kwargs)
         self._settings = Settings(self, SETTINGS, self._locked)
+        self.autostart: bool = self._settings.value('autostart')
         self._law: FeedForward | None = None
         self._is_active = False
         self._subscription: Any = None
@@ -131,9 +133,7 @@ class FeedForwardNode(LifecycleNode):
         if not values.model:
             raise ValueError("parameter model is empty; set it to a model folder ('dlnn train')")
         started = time.perf_counter()
-        predictor = load_predictor(
-            resolve_model(values.model), backend=values.backend, threads=values.threads
-        )
+        predictor = load_predictor(resolve_model(values.model), values.backend)
         robot = predictor.description.robot
         estimator = FilteredDifference(
             robot.n,
@@ -156,8 +156,6 @@ class FeedForwardNode(LifecycleNode):
             10,
             qos_overriding_options=QoSOverridingOptions.with_default_policies(),
         )
-        self._values = values
-        self._law = law
         self._subscription = self.create_subscription(
             JointState,
             'joint_states',
@@ -165,6 +163,8 @@ class FeedForwardNode(LifecycleNode):
             sensor,
             qos_overriding_options=QoSOverridingOptions.with_default_policies(),
         )
+        self._values = values
+        self._law = law
         self.get_logger().info(
             f'configured in {time.perf_counter() - started:.2f} s: '
             f'{predictor.description.kind} of {robot.name} ({robot.n} joints), backend '
@@ -289,7 +289,6 @@ class FeedForwardNode(LifecycleNode):
                 'model': self._values.model,
                 'kind': description.kind,
                 'backend': law.predictor.backend,
-                'threads': self._values.threads,
                 'estimator': law.estimator.describe(),
                 'estimator_delay_s': law.estimator.delay_s,
                 'velocity_source': law.velocity_source,
@@ -346,11 +345,8 @@ def serve(node: FeedForwardNode, stop: Stop) -> int:
     """Spin until stopped."""
     executor = EventsExecutor()
     executor.add_node(node)
-    autostart = node.get_parameter('autostart').value
-    if not isinstance(autostart, bool):
-        raise TypeError(f'parameter autostart must be true or false, got {autostart!r}')
     node.get_logger().info('ready: unconfigured')
-    if autostart and node.trigger_configure() == TransitionCallbackReturn.SUCCESS:
+    if node.autostart and node.trigger_configure() == TransitionCallbackReturn.SUCCESS:
         node.trigger_activate()
     # EventsExecutor.spin() dispatches nothing; with a time-out it does, and signals get a turn.
     while not stop.is_set:

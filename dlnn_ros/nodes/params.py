@@ -157,11 +157,20 @@ class Settings:
 
         """
         self._check_spelling()
-        values = {
-            name.replace('.', '_'): setting.convert(self._node.get_parameter(name).value)
-            for name, setting in self._settings.items()
-        }
+        values = {name.replace('.', '_'): self.value(name) for name in self._settings}
         return SimpleNamespace(**values)
+
+    def value(self, name: str) -> Any:
+        """
+        Return one value in its type.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As :meth:`read` does.
+
+        """
+        return self._settings[name].convert(self._node.get_parameter(name).value)
 
     def describe(self) -> str:
         """Return the effective values in one line."""

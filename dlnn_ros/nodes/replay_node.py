@@ -6,11 +6,11 @@ from collections.abc import Iterator
 import contextlib
 import math
 from pathlib import Path
-import struct
 import time
 from typing import NamedTuple
 
 from builtin_interfaces.msg import Time
+from dlnn_ros.data import cdr
 from dlnn_ros.data.bag_files import choose_topic, open_files, read_chunks
 from dlnn_ros.nodes.messages import NANOSECONDS
 from dlnn_ros.nodes.params import Setting, Settings
@@ -95,11 +95,10 @@ def read_samples(bag: Path, topic: str) -> Iterator[Sample]:
         chosen = choose_topic(bag, files, topic or None)
         for _, raws, log_times in read_chunks(chosen, files):
             for raw, log_time in zip(raws, log_times, strict=True):
-                if len(raw) < 12:
-                    raise ValueError(f'{bag}: a message on {chosen} has only {len(raw)} bytes')
-                order = '<' if raw[1] == 1 else '>'
-                sec, nanosec = struct.unpack_from(order + 'iI', raw, 4)
-                stamp = sec * NANOSECONDS + nanosec
+                try:
+                    stamp = cdr.stamp_ns(raw)
+                except ValueError as error:
+                    raise ValueError(f'{bag}: {chosen}: {error}') from None
                 yield Sample(stamp or log_time, raw)
 
 
@@ -162,6 +161,7 @@ class ReplayNode(Node):
             self.create_publisher(Clock, '/clock', 10) if self.values.clock else None
         )
         self._clock_message = Clock()
+        self._next_tick = -math.inf
         self.sent = 0
 
     def wait_for_subscription(self, stop: Stop) -> None:
@@ -248,7 +248,7 @@ class ReplayNode(Node):
 
     def _tick(self, time_ns: int) -> None:
         now = time.monotonic()
-        if now < getattr(self, '_next_tick', -math.inf):
+        if now < self._next_tick:
             return
         self._next_tick = now + 0.999 / self.values.clock_hz
         sec, nanosec = divmod(time_ns, NANOSECONDS)

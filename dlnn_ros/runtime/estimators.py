@@ -220,7 +220,7 @@ class FilteredDifference:
             and q.tobytes() == self._bytes
             and (velocity is None or velocity.tobytes() == self._velocity_bytes)
         ):
-            self.outcome = REPEATED_SAMPLE
+            self.outcome, self.detail = REPEATED_SAMPLE, ''
             return None
         self._steady_s += dt
         self._steady_samples += 1
@@ -323,7 +323,7 @@ class FilteredDifference:
         self, dt: float, t: float, q: np.ndarray, velocity: np.ndarray | None
     ) -> Estimate | None:
         if dt > -self.SAME_STAMP_S:
-            self.outcome = EQUAL_STAMP
+            self.outcome, self.detail = EQUAL_STAMP, ''
             return None
         if dt >= -self.small_step_s:
             self._disturbed(BACKWARD_STAMP, f'stamp went back by {-dt:.6f} s')

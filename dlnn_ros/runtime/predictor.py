@@ -49,7 +49,7 @@ class Predictor(Protocol):
         """
 
 
-def load_predictor(folder: Path | str, backend: str = 'cpu', threads: int = 1) -> Predictor:
+def load_predictor(folder: Path | str, backend: str = 'cpu') -> Predictor:
     """
     Load a model, check it and warm it up.
 
@@ -59,8 +59,6 @@ def load_predictor(folder: Path | str, backend: str = 'cpu', threads: int = 1) -
         Model folder.
     backend : str
         'cpu', 'cuda', or 'auto': the faster of those that are here, as measured.
-    threads : int
-        Threads of the numerical library.
 
     Raises
     ------
@@ -79,7 +77,7 @@ def load_predictor(folder: Path | str, backend: str = 'cpu', threads: int = 1) -
         from .backends import torch_backend  # takes 2 s to import
 
         if backend == 'cuda' or torch_backend.has_cuda():
-            candidates.append(torch_backend.TorchPredictor(folder, 'cuda', threads))
+            candidates.append(torch_backend.TorchPredictor(folder, 'cuda'))
     return min(candidates, key=warm_up)
 
 

@@ -77,6 +77,11 @@ class NumpyPredictor:
         return self._torque(q, qd, qdd) / self._gear_ratio
 
 
+def _reciprocal(scale: tuple[float, ...]) -> np.ndarray:
+    """Return 1 / scale, rounded to float32 as it was in training."""
+    return (1.0 / np.array(scale, np.float32)).astype(float)
+
+
 class Checked:
     """Parameters by name, each of an expected shape, all of them used."""
 
@@ -108,7 +113,7 @@ class _Encoding:
     def __init__(self, robot: Robot, scales: Scales) -> None:
         self.revolute = np.flatnonzero(robot.is_revolute)
         self.prismatic = np.flatnonzero(~robot.is_revolute)
-        self.inverse_scale = 1.0 / np.array(scales.position)[self.prismatic]
+        self.inverse_scale = _reciprocal(scales.position)[self.prismatic]
         self.n = robot.n
         self.size = 2 * len(self.revolute) + len(self.prismatic)
 
@@ -225,7 +230,7 @@ class _Dlnn:
         )
         self.dissipation: _Network | None = None
         if config.dissipative:
-            self.inverse_velocity = 1.0 / np.array(scales.velocity)
+            self.inverse_velocity = _reciprocal(scales.velocity)
             self.dissipation = _Network(
                 params,
                 'dissipation.net',
@@ -269,8 +274,8 @@ class _Mlp:
     def __init__(self, config: MlpConfig, scales: Scales, robot: Robot, params: Checked) -> None:
         self.encoding = _Encoding(robot, scales)
         self.velocity_sign = config.velocity_sign
-        self.inverse_velocity = 1.0 / np.array(scales.velocity)
-        self.inverse_acceleration = 1.0 / np.array(scales.acceleration)
+        self.inverse_velocity = _reciprocal(scales.velocity)
+        self.inverse_acceleration = _reciprocal(scales.acceleration)
         self.torque_scale = scales.torque
         inputs = self.encoding.size + (3 if config.velocity_sign else 2) * robot.n
         self.net = _Network(params, 'net', inputs, config.width, config.depth, robot.n)

@@ -24,8 +24,6 @@ class TorchPredictor:
         Model folder.
     device : str
         'cpu' or 'cuda'.
-    threads : int
-        Torch threads; more than one only adds jitter at batch size one.
 
     Raises
     ------
@@ -34,12 +32,12 @@ class TorchPredictor:
 
     """
 
-    def __init__(self, folder: Path, device: str, threads: int) -> None:
+    def __init__(self, folder: Path, device: str) -> None:
         if device == 'cuda' and not has_cuda():
             raise ValueError(
                 'backend cuda: torch finds no CUDA device here; use backend cpu or auto'
             )
-        torch.set_num_threads(threads)
+        torch.set_num_threads(1)  # more only add jitter to a single sample
         # One sample costs the same in both precisions on a CPU; the calls dominate.
         dtype = torch.float64 if device == 'cpu' else torch.float32
         self._model, self.description = load_model(folder, dtype, device)
