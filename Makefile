@@ -38,12 +38,12 @@ check: setup ## lint, format, types
 smoke: setup ## the command line from data to model, under a minute
 	@$(RUN) tools/smoke.sh
 
-bench: setup ## measure (ARGS='training', 'ros --rates 100,1000', ...)
+bench: setup ## measure (ARGS='training --batch 1024', ...)
 	@$(DLNN) bench $(or $(ARGS),training)
 
 docs: setup ## API pages from the docstrings, in build/docs
 	@$(PY) tools/api_docs.py build/docs
 
 clean: ## remove what was built; .venv and models stay
-	@rm -rf build install log demo_out .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
+	@rm -rf build install log demo_out .pytest_cache .mypy_cache .ruff_cache *.egg-info
 	@find dlnn_ros test launch -name __pycache__ -type d -prune -exec rm -rf {} +

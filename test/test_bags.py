@@ -72,9 +72,6 @@ def check_clean(recording_set, t=T):
     assert r.valid.all()
 
 
-# --- CDR ---
-
-
 @pytest.mark.parametrize('is_little', [True, False])
 @pytest.mark.parametrize('frame', ['', 'base', 'base_link'])
 @pytest.mark.parametrize('fields', ['pve', 'p', 'pe', 've', ''])
@@ -120,9 +117,6 @@ def test_broken_bytes_are_refused(cut):
         cdr.read_layout(raw + b'\0' * 9)
     with pytest.raises(ValueError, match=r'not plain CDR|not a sensor_msgs'):
         cdr.read_layout(b'\0\7' + raw[2:])
-
-
-# --- files: B1, B5, B7, B8, B9, B13, B16, B17 ---
 
 
 @pytest.mark.parametrize('storage', STORAGES)
@@ -298,9 +292,6 @@ def test_old_rosbags_is_refused_by_version(tmp_path, monkeypatch):
         read_bag(path)
 
 
-# --- topics: B3, B14, B19 ---
-
-
 def test_topics_without_messages_and_absent_ones_are_told_apart(tmp_path):
     path = save(tmp_path / 'bag', [], others=[('/arm/joint_states', messages())])
     with pytest.raises(ValueError, match=r'/joint_states is in the bag but has 0 messages'):
@@ -356,9 +347,6 @@ def test_wrong_bytes_on_the_topic_are_refused(tmp_path):
     path = save(tmp_path / 'bag', [b'\0\1\0\0garbage and more of it, 40 bytes at least'] * 30)
     with pytest.raises(ValueError, match=r'/joint_states: not a sensor_msgs/JointState'):
         read_bag(path)
-
-
-# --- joints: J1, J3, J4, J5, J7, J9, J10 ---
 
 
 def test_order_of_names_may_change_in_every_message(tmp_path, rng):
@@ -480,9 +468,6 @@ def test_continuous_joints_are_unwrapped(tmp_path):
     assert np.abs(np.diff(q[:, 0])).max() > 6
 
 
-# --- time: B11, B12, T1, T7, T11 ---
-
-
 def test_derivatives_come_from_header_stamps(tmp_path, rng):
     log = (stamps() + rng.uniform(0, 20e6, N).astype(np.int64)).tolist()
     clean = read_bag(save(tmp_path / 'clean', messages()))
@@ -570,9 +555,6 @@ def test_stamps_that_are_never_filled_in_give_way_to_log_times(tmp_path):
 
 def test_a_clean_bag_has_no_notes(tmp_path):
     assert read_bag_with_report(save(tmp_path / 'bag', messages())).report.notes() == ()
-
-
-# --- robot and writing ---
 
 
 @pytest.fixture

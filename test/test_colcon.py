@@ -108,7 +108,12 @@ def test_installed_node_starts_and_ends_with_ctrl_c(workspace):
     process = subprocess.Popen(
         ['bash', '-c', f". install/setup.bash && exec '{node}'"],
         cwd=workspace,
-        env={**os.environ, 'ROS_LOG_DIR': str(workspace / 'log'), 'ROS_DOMAIN_ID': '87'},
+        env={
+            **os.environ,
+            'ROS_LOG_DIR': str(workspace / 'log'),
+            'ROS_DOMAIN_ID': '87',
+            'ROS_AUTOMATIC_DISCOVERY_RANGE': 'LOCALHOST',
+        },
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,

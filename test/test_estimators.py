@@ -1,5 +1,3 @@
-import time
-
 from dlnn_ros.runtime import estimators
 from dlnn_ros.runtime.estimators import FilteredDifference
 import numpy as np
@@ -235,16 +233,3 @@ def test_reset_gives_the_state_of_a_new_estimator():
 def test_wrong_settings_are_named(kwargs, match):
     with pytest.raises(ValueError, match=match):
         FilteredDifference(**kwargs)
-
-
-def test_one_update_is_cheap():
-    t = np.arange(0, 1, 0.001)
-    q = np.sin(t)[:, None] * np.ones(7)
-    estimator = FilteredDifference(7, continuous=np.ones(7, bool))
-    costs = []
-    for _ in range(5):
-        started = time.perf_counter()
-        estimator.run(t, q)
-        costs.append((time.perf_counter() - started) / len(t))
-    # 10 to 15 us on an idle core; the bound leaves room for a busy machine.
-    assert min(costs) < 60e-6

@@ -1,4 +1,5 @@
 from dataclasses import replace
+import json
 import signal
 import subprocess
 import sys
@@ -145,7 +146,9 @@ def test_motor_side_effort_is_scored_and_served_in_its_own_units(rng):
     motor = datasets.two_pendulums(rng, effort=effort)
     scores = evaluate(train(motor, config(epochs=50)).model.double(), motor.role('test')).scores
     assert scores['r2_mean'] > 0.95
-    assert scores['rmse']['p1'] < 0.1 * motor.trajectories[0].tau[:, 0].std() * 5
+    # In units of the motor side, where the first joint's torque is a hundredth.
+    assert scores['rmse']['p1'] < 0.25 * motor.trajectories[0].tau[:, 0].std()
+    assert motor.trajectories[0].tau[:, 0].std() < 0.1
 
 
 def test_effort_without_gravity_gives_a_model_without_potential(rng):
@@ -239,13 +242,19 @@ def test_killed_run_goes_on_from_the_last_interval(pendulums, tmp_path):
     process.communicate()
     assert state.exists()
     assert not out.exists()
+    before = ResumeFile(state).load()['values']['curve']
     refused = subprocess.run(command, capture_output=True, text=True, check=False)
     assert refused.returncode == 2
     assert '--resume' in refused.stderr
     assert len(refused.stderr.strip().splitlines()) == 1
-    done = subprocess.run([*command, '--resume'], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*command, '--resume', '--json'], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert (out / 'params.safetensors').exists()
     assert not state.exists()
-    curve = (out / 'curve.csv').read_text().splitlines()
-    assert len(curve) > 10
+    curve = np.loadtxt(out / 'curve.csv', delimiter=',', skiprows=1)
+    assert len(curve) > len(before) > 0
+    np.testing.assert_allclose(curve[: len(before), 4], np.array(before)[:, 4], atol=1e-6)
+    trained = json.loads(done.stdout)['train_s']
+    assert trained == pytest.approx(curve[-1, 2], abs=0.02)

@@ -126,6 +126,8 @@ class NodeProcess:
                 self._process.kill()
         code = self._process.wait()
         self._reader.join(STOP_S)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
         return code
 
     def __enter__(self) -> NodeProcess:

@@ -183,9 +183,6 @@ def read_bag_with_report(
     return Bag(replace(bag.recordings, recordings=named), bag.report)
 
 
-# --- messages ---------------------------------------------------------------------------------
-
-
 class _Stream(NamedTuple):
     """Usable messages in file order; velocity and effort NaN where a message has none."""
 
@@ -321,9 +318,6 @@ def _by_name(
     return group.members + offset, group.stamps, log, q, velocity, tau
 
 
-# --- segments ---------------------------------------------------------------------------------
-
-
 def _segment(path: Path, topic: str, stream: _Stream, notes: Sequence[_Note]) -> Bag:
     jumps = _runs(stream.stamps)
     # Recordings that write_bag put into one bag may differ in rate: cut there before anything
@@ -440,9 +434,6 @@ def _unwrap(q: np.ndarray, robot: Robot) -> np.ndarray:
     return q
 
 
-# --- names, groups and roles over a round trip -------------------------------------------------
-
-
 class _Note(NamedTuple):
     """What write_bag notes of a recording: first and last stamp [ns], name, group, role."""
 
@@ -528,16 +519,26 @@ def write_bag(
         target.rename(path)
 
 
-def _write(target: Path, recording_set: RecordingSet, topic: str, storage: str) -> None:
+def open_writer(path: Path, storage: str) -> Any:
+    """Return a rosbags writer of a new bag that Humble, Jazzy and later read; not yet open."""
     from rosbags.rosbag2 import StoragePlugin, Writer
+
+    plugin = StoragePlugin.MCAP if storage == 'mcap' else StoragePlugin.SQLITE3
+    return Writer(path, version=8, storage_plugin=plugin)
+
+
+def joint_state_types() -> Any:
+    """Return the type store that joint states are written with."""
     from rosbags.typesys import get_typestore, Stores
 
+    return get_typestore(Stores.ROS2_HUMBLE)
+
+
+def _write(target: Path, recording_set: RecordingSet, topic: str, storage: str) -> None:
     robot = recording_set.robot
-    store = get_typestore(Stores.ROS2_HUMBLE)
+    store = joint_state_types()
     stamps = _stamps(recording_set)
-    plugin = StoragePlugin.MCAP if storage == 'mcap' else StoragePlugin.SQLITE3
-    # Version 8 is the newest that Humble, Iron and Jazzy all read.
-    with Writer(target, version=8, storage_plugin=plugin) as writer:
+    with open_writer(target, storage) as writer:
         writer.set_custom_data(ROBOT_KEY, yaml.safe_dump(to_mapping(robot), sort_keys=False))
         noted = [
             _Note(int(s[0]), int(s[-1]), r.name, r.group, r.role)._asdict()

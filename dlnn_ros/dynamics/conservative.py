@@ -1,13 +1,13 @@
 r"""
 The conservative half: kinetic energy from a Cholesky factor, potential energy, one network.
 
-With `M = L L' + eps I` (`L` the Cholesky factor, Eq. 3) and `u = L' qd`:
+With `M = chol chol' + eps I` (`chol` the Cholesky factor, Eq. 3) and `u = chol' qd`:
 
     T          = (|u|^2 + eps |qd|^2) / 2                                          Eq. (2)
-    Mdot qd    = L (Ldot' qd) + Ldot u
+    Mdot qd    = chol (chol_dot' qd) + chol_dot u
     dT/dL_ij   = qd_i u_j
 
-`L`, `V` come from one trunk; `Ldot` is the trunk's tangent in the direction of motion, and
+`chol`, `V` come from one trunk; `chol_dot` is the trunk's tangent in the direction of motion, and
 `grad_q (T - V)` is one gradient pass with `dT/dL` and -1 at its outputs.  Then, Eqs. (1), (4):
 
     tau = M qdd + Mdot qd - grad_q (T - V) = M qdd + c + g.
@@ -77,11 +77,11 @@ class ConservativeNetwork(nn.Module):
 
     def inverse(self, q: Tensor, qd: Tensor, qdd: Tensor) -> Tensor:
         """Return M qdd + c + g, (B, n), by one tangent and one gradient pass."""
-        x, jet, L, Ldot, slope = self._jet(q, qd)
-        Lt = L.transpose(1, 2)
-        u = _times(Lt, qd)
-        inertial = _times(L, _times(Lt, qdd) + _times(Ldot.transpose(1, 2), qd))
-        momentum_rate = inertial + self.eps * qdd + _times(Ldot, u)
+        x, jet, chol, chol_dot, slope = self._jet(q, qd)
+        chol_t = chol.transpose(1, 2)
+        u = _times(chol_t, qd)
+        inertial = _times(chol, _times(chol_t, qdd) + _times(chol_dot.transpose(1, 2), qd))
+        momentum_rate = inertial + self.eps * qdd + _times(chol_dot, u)
         ybar = slope * self.factor.gather(qd.unsqueeze(2) * u.unsqueeze(1))
         if self.has_gravity:
             ybar = torch.cat([ybar, ybar.new_full((len(q), 1), -1.0)], -1)
@@ -90,11 +90,11 @@ class ConservativeNetwork(nn.Module):
 
     def terms(self, q: Tensor, qd: Tensor) -> ConservativeTerms:
         """Return M, c and g apart; one more gradient pass than :meth:`inverse`."""
-        x, jet, L, Ldot, slope = self._jet(q, qd)
-        Lt = L.transpose(1, 2)
-        u = _times(Lt, qd)
-        M = L @ Lt + self.eps * torch.eye(self.factor.n, dtype=q.dtype, device=q.device)
-        Mdot_qd = _times(L, _times(Ldot.transpose(1, 2), qd)) + _times(Ldot, u)
+        x, jet, chol, chol_dot, slope = self._jet(q, qd)
+        chol_t = chol.transpose(1, 2)
+        u = _times(chol_t, qd)
+        M = chol @ chol_t + self.eps * torch.eye(self.factor.n, dtype=q.dtype, device=q.device)
+        Mdot_qd = _times(chol, _times(chol_dot.transpose(1, 2), qd)) + _times(chol_dot, u)
         ybar = torch.zeros_like(jet.y)
         ybar[:, : self.factor.size] = slope * self.factor.gather(qd.unsqueeze(2) * u.unsqueeze(1))
         grad_T = self.encoding.gradient(x, self.trunk.gradient(jet.slopes, ybar))
@@ -107,9 +107,9 @@ class ConservativeNetwork(nn.Module):
 
     def mass_matrix(self, q: Tensor) -> Tensor:
         """Return M, (B, n, n), Eq. (3)."""
-        L = self.factor(self.trunk(self.encoding(q))[:, : self.factor.size])
+        chol = self.factor(self.trunk(self.encoding(q))[:, : self.factor.size])
         eye = torch.eye(self.factor.n, dtype=q.dtype, device=q.device)
-        return L @ L.transpose(1, 2) + self.eps * eye
+        return chol @ chol.transpose(1, 2) + self.eps * eye
 
     def potential(self, q: Tensor) -> Tensor:
         """Return V, (B,); its constant is arbitrary (Eq. 11)."""

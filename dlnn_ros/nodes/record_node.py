@@ -9,24 +9,22 @@ import shutil
 import tempfile
 import time
 
+from dlnn_ros.data.bag_files import JOINT_STATE
+from dlnn_ros.data.bags import joint_state_types, open_writer, STORAGES
 from dlnn_ros.nodes.params import Setting, Settings
 from dlnn_ros.nodes.process import EXIT_FAILED, EXIT_OK, run, Stop
 from rclpy.experimental import EventsExecutor
 from rclpy.node import Node
 from rclpy.qos import HistoryPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.qos_overriding_options import QoSOverridingOptions
-from rosbags.rosbag2 import StoragePlugin, Writer
-from rosbags.typesys import get_typestore, Stores
 from sensor_msgs.msg import JointState
-
-TYPE = 'sensor_msgs/msg/JointState'
 
 SETTINGS = (
     Setting('bag', '', 'Folder of the new rosbag2; required.', read_only=True),
     Setting(
         'topics', ('feedforward_node/feedforward',), 'JointState topics; required.', read_only=True
     ),
-    Setting('storage', 'mcap', 'Storage format.', choices=('mcap', 'sqlite3'), read_only=True),
+    Setting('storage', 'mcap', 'Storage format.', choices=STORAGES, read_only=True),
     Setting('overwrite', False, 'Replace a bag of that name.', read_only=True),
     Setting(
         'expected',
@@ -76,13 +74,13 @@ class BagFile:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path
         self._work = Path(tempfile.mkdtemp(prefix=f'.{path.name}.', dir=path.parent))
-        plugin = StoragePlugin.MCAP if storage == 'mcap' else StoragePlugin.SQLITE3
         # The name inside is the final one: the files are named after their folder.
-        self._writer = Writer(self._work / path.name, version=9, storage_plugin=plugin)
+        self._writer = open_writer(self._work / path.name, storage)
         self._writer.open()
-        store = get_typestore(Stores.LATEST)
+        store = joint_state_types()
         self._connections = {
-            topic: self._writer.add_connection(topic, TYPE, typestore=store) for topic in topics
+            topic: self._writer.add_connection(topic, JOINT_STATE, typestore=store)
+            for topic in topics
         }
 
     def write(self, topic: str, time_ns: int, raw: bytes) -> None:
@@ -93,9 +91,9 @@ class BagFile:
         """Close the bag and give it its name."""
         self._writer.close()
         if self._path.is_dir():
-            shutil.rmtree(self._path)
+            self._path.rename(self._work / 'replaced')
         (self._work / self._path.name).rename(self._path)
-        self._work.rmdir()
+        shutil.rmtree(self._work)
 
     def discard(self) -> None:
         """Leave nothing behind."""

@@ -245,10 +245,10 @@ class _Dlnn:
         x = self.encoding(q)
         y, ydot, slopes = self.trunk.jet(x, self.encoding.tangent(x, qd))
         slope = self.triangle.slope(y[:size])
-        L = self.triangle.factor(y[:size])
-        Ldot = self.triangle.fill(slope * ydot[:size])
-        u = qd @ L
-        tau = L @ (qdd @ L + qd @ Ldot) + Ldot @ u + self.config.mass_eps * qdd
+        chol = self.triangle.factor(y[:size])
+        chol_dot = self.triangle.fill(slope * ydot[:size])
+        u = qd @ chol
+        tau = chol @ (qdd @ chol + qd @ chol_dot) + chol_dot @ u + self.config.mass_eps * qdd
         ybar = np.full(len(y), -1.0)
         ybar[:size] = slope * qd[self.triangle.rows] * u[self.triangle.columns]
         tau -= self.encoding.gradient(x, self.trunk.gradient(slopes, ybar))
