@@ -1,14 +1,9 @@
 """Start the feed-forward node: ros2 launch dlnn_ros feedforward.launch.py model:=<folder>."""
 
-from pathlib import Path
-
-from dlnn_ros.config import share_path
+from dlnn_ros.nodes.launch_arguments import describe, existing, is_true, text
 from launch import LaunchContext, LaunchDescription
-from launch.actions import DeclareLaunchArgument, OpaqueFunction
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import LifecycleNode
-
-BOOLEANS = {'true': True, '1': True, 'false': False, '0': False}
 
 ARGUMENTS = (
     ('namespace', '', 'Namespace of the node; joint_states is looked for in it.'),
@@ -20,31 +15,13 @@ ARGUMENTS = (
 )
 
 
-def is_true(context: LaunchContext, name: str) -> bool:
-    """Return the value of a boolean argument; any spelling but true/false/1/0 is an error."""
-    text = LaunchConfiguration(name).perform(context)
-    if text.lower() not in BOOLEANS:
-        raise ValueError(f'{name}:={text} must be true or false')
-    return BOOLEANS[text.lower()]
-
-
-def existing_file(context: LaunchContext, name: str, default: str) -> str:
-    """Return the path of a file argument; a missing file is an error here, not in the node."""
-    text = LaunchConfiguration(name).perform(context)
-    path = Path(text).expanduser() if text else share_path(default)
-    if not path.is_file():
-        raise FileNotFoundError(f'{name}:={path}: no such file')
-    return str(path)
-
-
 def make_nodes(context: LaunchContext) -> list[LifecycleNode]:
     parameters = {
         'use_sim_time': is_true(context, 'use_sim_time'),
         'autostart': is_true(context, 'autostart'),
     }
-    model = LaunchConfiguration('model').perform(context)
-    if model:
-        parameters['model'] = model
+    if text(context, 'model'):
+        parameters['model'] = text(context, 'model')
     return [
         LifecycleNode(
             package='dlnn_ros',
@@ -52,7 +29,7 @@ def make_nodes(context: LaunchContext) -> list[LifecycleNode]:
             name='feedforward_node',
             namespace=LaunchConfiguration('namespace'),
             parameters=[
-                existing_file(context, 'params_file', 'config/nodes/feedforward.yaml'),
+                existing(context, 'params_file', 'config/nodes/feedforward.yaml'),
                 parameters,
             ],
             ros_arguments=['--log-level', LaunchConfiguration('log_level')],
@@ -62,8 +39,4 @@ def make_nodes(context: LaunchContext) -> list[LifecycleNode]:
 
 
 def generate_launch_description() -> LaunchDescription:
-    arguments = [
-        DeclareLaunchArgument(name, default_value=default, description=text)
-        for name, default, text in ARGUMENTS
-    ]
-    return LaunchDescription([*arguments, OpaqueFunction(function=make_nodes)])
+    return describe(ARGUMENTS, make_nodes)

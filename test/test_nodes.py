@@ -15,6 +15,7 @@ from diagnostic_msgs.msg import DiagnosticArray
 from dlnn_ros.config import share_path
 from dlnn_ros.data.bags import write_bag
 from dlnn_ros.nodes.replay_node import Pace, read_samples, Sample, select
+from dlnn_ros.runtime.predictor import load_predictor
 from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState, GetState
 from rcl_interfaces.srv import SetParameters
@@ -275,6 +276,59 @@ def test_every_joint_state_is_answered_under_its_own_stamp(ros, start, model, tm
     rates = [float(v.value) for s in ros.statuses for v in s.values if v.key == 'input_rate_hz']
     # A stalled second is followed by a fuller one.
     assert 50 < max(rates) < 700
+    assert node.stop() == 0
+
+
+@pytest.mark.ros
+def test_namespace_prefix_message_velocity_and_simulated_time(ros, start, model, tmp_path):
+    """Each of these settings changes what comes out, or nothing would."""
+    names = tuple(f'left_{j}' for j in ROBOT.joints)
+    t = np.arange(500) / 250.0
+    q = np.sin(t[:, None] + np.arange(7))
+    # A velocity that no difference of these positions gives.
+    recording = Recording(t, q, q, velocity=np.full_like(q, 0.25))
+    write_bag(tmp_path / 'bag', RecordingSet(Robot('left', names, ROBOT.kinds), (recording,)))
+    settings = {
+        'model': model,
+        'autostart': 'true',
+        'joint_prefix': 'left_',
+        'velocity_source': 'message',
+        'use_sim_time': 'true',
+    }
+    in_left = ('-r', '__ns:=/left')
+    ros.statuses.clear()
+    node = start('feedforward_node', settings, in_left)
+    node.wait_for('active: /left/joint_states -> /left/feedforward_node/feedforward')
+    recorder = start('record_node', {'bag': tmp_path / 'out', 'idle_timeout_s': 3}, in_left)
+    recorder.wait_for('matched: ')
+    player = start('replay_node', {'bag': tmp_path / 'bag', 'clock': 'true', 'rate': 2.0}, in_left)
+    assert player.finish(60) == 0, player.text
+    assert recorder.finish(60) == 0, recorder.text
+    samples = list(read_samples(tmp_path / 'out', ''))
+    assert len(samples) == 499
+    message = deserialize_message(samples[250].raw, JointState)
+    assert tuple(message.name) == names
+    predictor = load_predictor(model)
+    # The measured velocity is constant, so its acceleration is zero.
+    expected = predictor.predict(q[251], np.full(7, 0.25), np.zeros(7), 0.004)
+    np.testing.assert_allclose(message.effort, expected, rtol=1e-6)
+    ros.spin(1.5)
+    ages = [float(v.value) for s in ros.statuses for v in s.values if v.key == 'stamp_age_s']
+    # In the bag's own time, which is decades from the wall's.
+    assert ages
+    assert max(map(abs, ages)) < 10
+    assert node.stop() == 0
+
+
+@pytest.mark.ros
+def test_failed_configure_leaves_the_parameters_open(ros, start, model):
+    bad = {'qos_overrides./joint_states.subscription.depth': -5}
+    node = start('feedforward_node', {'model': model, **bad})
+    node.wait_for('ready: ')
+    if ros.change('configure'):
+        pytest.skip('this ROS 2 takes a negative depth')
+    assert ros.state() == 'unconfigured'
+    assert ros.set_parameter('model', str(model)).successful
     assert node.stop() == 0
 
 

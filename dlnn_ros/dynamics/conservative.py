@@ -5,10 +5,10 @@ With `M = chol chol' + eps I` (`chol` the Cholesky factor, Eq. 3) and `u = chol'
 
     T          = (|u|^2 + eps |qd|^2) / 2                                          Eq. (2)
     Mdot qd    = chol (chol_dot' qd) + chol_dot u
-    dT/dL_ij   = qd_i u_j
+    dT/dchol_ij = qd_i u_j
 
 `chol`, `V` come from one trunk; `chol_dot` is the trunk's tangent in the direction of motion, and
-`grad_q (T - V)` is one gradient pass with `dT/dL` and -1 at its outputs.  Then, Eqs. (1), (4):
+`grad_q (T - V)` is one gradient pass with `dT/dchol` and -1 at its outputs.  Then, Eqs. (1), (4):
 
     tau = M qdd + Mdot qd - grad_q (T - V) = M qdd + c + g.
 
