@@ -98,12 +98,39 @@ def test_damaged_parameters_are_refused(folder):
         load(folder)
 
 
+@pytest.mark.parametrize(
+    'key', ['kind', 'config', 'scales', 'robot', 'rate_hz', 'derivatives', 'training_range']
+)
+def test_edited_meaning_is_refused(folder, key):
+    mapping = yaml.safe_load((folder / 'model.yaml').read_text())
+    changed = {
+        'kind': 'lnn',
+        'config': {**mapping['config'], 'coulomb_gain': 10.0},
+        'scales': {**mapping['scales'], 'torque': 100.0},
+        'robot': {**mapping['robot'], 'joints': mapping['robot']['joints'][::-1]},
+        'rate_hz': 1.0,
+        'derivatives': 'other',
+        'training_range': {
+            **mapping['training_range'],
+            'q': {'lower': [-9.0] * 3, 'upper': [9.0] * 3},
+        },
+    }
+    edit(folder, **{key: changed[key]})
+    with pytest.raises(ValueError, match='was edited'):
+        load(folder)
+
+
+def test_lengths_that_do_not_fit_are_refused(folder):
+    mapping = yaml.safe_load((folder / 'model.yaml').read_text())
+    edit(folder, scales={**mapping['scales'], 'velocity': [1.0]})
+    with pytest.raises(ValueError, match=r'scales\.velocity has 1 numbers for 3 joints'):
+        load(folder)
+
+
 @pytest.mark.parametrize('content', [b'', b'\x00' * 100])
 def test_file_that_is_no_safetensors_is_refused(folder, content):
-    import hashlib
-
     (folder / 'params.safetensors').write_bytes(content)
-    edit(folder, params_sha256=hashlib.sha256(content).hexdigest())
+    edit(folder, sha256=model_folder.checksum(load_description(folder), content))
     with pytest.raises(ValueError, match='not a safetensors file'):
         load(folder)
 

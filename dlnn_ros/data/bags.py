@@ -342,8 +342,10 @@ def _segment(path: Path, topic: str, stream: _Stream, notes: Sequence[_Note]) ->
         period = float(np.median(dt))
         is_gap = dt > max(GAP_PERIODS * period, GAP_S)
         gaps += dt[is_gap].tolist()
-        lost += int(np.rint(dt[~is_gap] / period - 1).clip(0).sum())
         for part in np.split(kept, np.flatnonzero(is_gap) + 1):
+            # From the duration: jitter lengthens one step as it shortens the next.
+            span = (stream.stamps[part[-1]] - stream.stamps[part[0]]) * 1e-9
+            lost += max(0, round(span / period) + 1 - len(part))
             if len(part) < MIN_SAMPLES:
                 short += len(part)
                 continue

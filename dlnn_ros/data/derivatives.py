@@ -70,6 +70,11 @@ class Derivatives:
             value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and value > 0):
                 raise ValueError(f'{name} must be positive, got {value}')
+        if self.cutoff_hz is not None and self.method in ('central', 'savgol', 'spline'):
+            raise ValueError(
+                f'cutoff_hz {self.cutoff_hz:g} has no effect on method {self.method!r}; '
+                'leave it out or choose lowpass or spectral'
+            )
         if not 2 <= self.order <= 7:
             raise ValueError(f'order must be between 2 and 7, got {self.order}')
         if self.method == 'spline' and self.order % 2 == 0:
@@ -90,7 +95,8 @@ def differentiate(recording: Recording, derivatives: Derivatives | None = None) 
     settings = derivatives or Derivatives()
     method = settings.method
     if method == 'auto':
-        method = 'spline' if recording.rate_hz <= AUTO_SPLINE_UP_TO_HZ else 'lowpass'
+        is_slow = recording.rate_hz <= AUTO_SPLINE_UP_TO_HZ and settings.cutoff_hz is None
+        method = 'spline' if is_slow else 'lowpass'
     _check_length(recording, method, settings)
     derive = {
         'central': _central,

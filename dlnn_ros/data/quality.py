@@ -29,6 +29,29 @@ SCALE_RANGE = (0.5, 2.0)
 VISIBLE_GRAVITY = 0.3
 
 
+def check_positions(robot: Robot, recordings: Sequence[Recording], source: str = '') -> None:
+    """
+    Refuse positions that jump, as those of a joint do that wraps and is not declared so.
+
+    Raises
+    ------
+    ValueError
+        Names the joint, the recording, the time and both positions.
+
+    """
+    where = f'{source}: ' if source else ''
+    for r in recordings:
+        step = np.abs(np.diff(r.q, axis=0))
+        step[:, ~robot.is_revolute] = 0.0
+        k, joint = np.unravel_index(int(step.argmax()), step.shape)
+        if step[k, joint] > np.pi:
+            raise ValueError(
+                f'{where}{r.name}: {robot.joints[joint]} jumps from {r.q[k, joint]:.4g} to '
+                f'{r.q[k + 1, joint]:.4g} rad at {r.t[k + 1]:.3f} s; if it turns without end, '
+                'give it the kind continuous in the robot file (--robot)'
+            )
+
+
 def check_effort(robot: Robot, recordings: Sequence[Recording], source: str = '') -> None:
     """
     Refuse recordings from which no effort can be learned.
@@ -43,9 +66,16 @@ def check_effort(robot: Robot, recordings: Sequence[Recording], source: str = ''
     usable = [r for r in recordings if _valid(r).any()]
     where = f'{source}: ' if source else ''
     if not usable:
+        never = [
+            joint
+            for k, joint in enumerate(robot.joints)
+            if not any(np.isfinite(r.tau[:, k]).any() for r in recordings)
+        ]
         raise ValueError(
-            f'{where}no sample has an effort; record it (effort interface of the driver) or '
-            'choose another topic'
+            f'{where}no sample has an effort of all joints'
+            + (f' ({", ".join(never)} never has one)' if never else '')
+            + '; record it (effort interface of the driver), choose another topic, or name the '
+            'joints to use with --robot'
         )
     constant = []
     for k, joint in enumerate(robot.joints):
@@ -182,8 +212,12 @@ class Quality:
 
 def inspect(recording_set: RecordingSet, derivatives: Derivatives | None = None) -> Quality:
     """Measure recordings; nothing is refused but what cannot be differentiated."""
-    robot = recording_set.robot
     trajectories = [differentiate(r, derivatives) for r in recording_set.recordings]
+    return inspect_trajectories(recording_set.robot, trajectories)
+
+
+def inspect_trajectories(robot: Robot, trajectories: Sequence[Trajectory]) -> Quality:
+    """Measure trajectories as :func:`inspect` does recordings."""
     q, qd, qdd = (
         np.concatenate([getattr(t, name) for t in trajectories]) for name in ('q', 'qd', 'qdd')
     )
@@ -210,7 +244,7 @@ def inspect(recording_set: RecordingSet, derivatives: Derivatives | None = None)
         (
             *_warn_of_position(robot, q),
             *_warn_of_velocity(robot, trajectories),
-            *_warn_of_effort(robot, recording_set, joints, tau),
+            *_warn_of_effort(robot, [t.recording for t in trajectories], joints, tau),
             *_compare_with_rigid_body(robot, trajectories),
         ),
     )
@@ -298,7 +332,7 @@ def _warn_of_velocity(robot: Robot, trajectories: Sequence[Trajectory]) -> list[
 
 
 def _warn_of_effort(
-    robot: Robot, recording_set: RecordingSet, joints: dict[str, JointQuality], tau: np.ndarray
+    robot: Robot, recordings: Sequence[Recording], joints: dict[str, JointQuality], tau: np.ndarray
 ) -> list[str]:
     warnings = []
     if not len(tau):
@@ -316,7 +350,7 @@ def _warn_of_effort(
                     f'{joint}: {share:.0%} of the efforts are above the limit {limits[k]:g}; '
                     f'is their kind {robot.effort.kind!r}?'
                 )
-    for r in recording_set.recordings:
+    for r in recordings:
         if not _valid(r).any():
             continue
         for k, joint in enumerate(robot.joints):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+import hashlib
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -11,7 +12,7 @@ from dlnn_ros.config import Robot
 from dlnn_ros.data.bags import BagReport, read_bag_with_report
 from dlnn_ros.data.benchmarks import KINDS, kuka_inverse, RECORDING_LOADERS
 from dlnn_ros.data.derivatives import Derivatives, differentiate
-from dlnn_ros.data.quality import check_effort
+from dlnn_ros.data.quality import check_effort, check_positions, inspect_trajectories
 from dlnn_ros.data.splits import assign_roles
 from dlnn_ros.data.trajectory import Dataset, Recording, RecordingSet
 
@@ -102,12 +103,33 @@ def load_dataset(
         notes = tuple(note for report in reports for note in report.notes())
         parts.append(Dataset(source.robot, trajectories, spec, notes))
     named = _merge(specs, [p.robot for p in parts], [[t.recording for t in p] for p in parts])
-    check_effort(parts[0].robot, named, ', '.join(specs))
+    source_name = ', '.join(specs)
+    _check_distinct(named)
+    check_positions(parts[0].robot, named, source_name)
+    check_effort(parts[0].robot, named, source_name)
     trajectories = tuple(
         replace(t, recording=r) for r, t in zip(named, (t for p in parts for t in p), strict=True)
     )
-    notes = tuple(note for p in parts for note in p.notes)
-    return assign_roles(Dataset(parts[0].robot, trajectories, ', '.join(specs), notes))
+    told = [note for p in parts for note in p.notes]
+    told += inspect_trajectories(parts[0].robot, trajectories).warnings
+    told += [
+        f'{r.name}: {int((~r.valid).sum())} of {len(r.t)} samples lack an effort and are not used'
+        for r in named
+        if r.valid is not None and not r.valid.all()
+    ]
+    return assign_roles(Dataset(parts[0].robot, trajectories, source_name, tuple(told)))
+
+
+def _check_distinct(recordings: Sequence[Recording]) -> None:
+    """Refuse a recording that is there twice: one copy could be trained on, one scored."""
+    seen: dict[bytes, str] = {}
+    for r in recordings:
+        content = hashlib.sha256(r.t.tobytes() + r.q.tobytes() + r.tau.tobytes()).digest()
+        if content in seen:
+            raise ValueError(
+                f'{r.name} is the same recording as {seen[content]}; give each of them once'
+            )
+        seen[content] = r.name
 
 
 def _check_specs(specs: Sequence[str]) -> None:
@@ -161,7 +183,8 @@ def _merge(
     """Return all recordings, their names and groups made unique over the sources."""
     first = robots[0]
     for spec, robot in zip(specs, robots, strict=True):
-        if robot != first:
+        # The name of a robot that a bag does not tell is that of the folder.
+        if replace(robot, name=first.name) != first:
             differ = [k for k, v in vars(first).items() if v != getattr(robot, k)]
             raise ValueError(
                 f'{spec}: robot {robot.name!r} differs from {first.name!r} of {specs[0]} '

@@ -213,6 +213,9 @@ class Dataset:
         """
         if not self.trajectories:
             raise ValueError(f'{self.source}: no trajectory in this part of the data set')
+        if not any(t.valid.any() for t in self):
+            names = ', '.join(t.recording.name for t in self)
+            raise ValueError(f'{self.source}: no sample of {names} has an effort of all joints')
         cat = np.concatenate
         return Samples(
             cat([t.q[t.valid] for t in self]),

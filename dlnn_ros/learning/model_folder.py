@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 import hashlib
+import json
 import os
 from pathlib import Path
 import shutil
@@ -75,8 +76,8 @@ class ModelDescription:
         Scores by part of the data set.
     versions : dict
         Of the libraries that made it.
-    params_sha256 : str
-        Checksum of `params.safetensors`.
+    sha256 : str
+        Checksum of `params.safetensors` and of what gives the numbers in it their meaning.
     format : int
         Version of this layout.
 
@@ -92,8 +93,22 @@ class ModelDescription:
     provenance: dict[str, Any] = field(default_factory=dict)
     metrics: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, Any] = field(default_factory=dict)
-    params_sha256: str = ''
+    sha256: str = ''
     format: int = FORMAT
+
+    def __post_init__(self) -> None:
+        n = self.robot.n
+        lengths = {
+            f'training_range.{name}.{end}': len(getattr(getattr(self.training_range, name), end))
+            for name in ('q', 'qd', 'qdd', 'tau')
+            for end in ('lower', 'upper')
+        }
+        lengths |= {
+            f'scales.{k}': len(v) for k, v in self.scales.items() if isinstance(v, (list, tuple))
+        }
+        for name, length in lengths.items():
+            if length != n:
+                raise ValueError(f'{name} has {length} numbers for {n} joints')
 
     @property
     def has_gravity(self) -> bool:
@@ -126,7 +141,7 @@ def save_model(
             raise ValueError(f'{folder}: parameter {name} is not finite; the model is not saved')
     params = save_tensors({k: np.ascontiguousarray(v) for k, v in tensors.items()})
     text = to_mapping(description)
-    text['params_sha256'] = hashlib.sha256(params).hexdigest()
+    text['sha256'] = checksum(description, params)
     folder.parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix=f'.{folder.name}.', dir=folder.parent))
     try:
@@ -151,6 +166,22 @@ def save_model(
         shutil.rmtree(work, ignore_errors=True)
         raise
     return folder
+
+
+def checksum(description: ModelDescription, params: bytes) -> str:
+    """Return the checksum of the parameters and of what they mean."""
+    meaning = to_mapping(
+        (
+            description.kind,
+            description.config,
+            description.scales,
+            description.robot,
+            description.rate_hz,
+            description.derivatives,
+            description.training_range,
+        )
+    )
+    return hashlib.sha256(params + json.dumps(meaning, sort_keys=True).encode()).hexdigest()
 
 
 def check_destination(folder: Path | str, overwrite: bool) -> None:
@@ -210,10 +241,10 @@ def load_params(folder: Path | str, description: ModelDescription) -> dict[str, 
         content = path.read_bytes()
     except FileNotFoundError:
         raise FileNotFoundError(f'{path}: no such file; the model folder is incomplete') from None
-    if hashlib.sha256(content).hexdigest() != description.params_sha256:
+    if checksum(description, content) != description.sha256:
         raise ValueError(
-            f'{path}: checksum differs from the one in {DESCRIPTION_FILE}; '
-            'the file is damaged or belongs to another model'
+            f'{path}: checksum differs from the one in {DESCRIPTION_FILE}; one of the two files '
+            'is damaged, was edited, or belongs to another model'
         )
     try:
         tensors = load_tensors(content)
