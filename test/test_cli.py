@@ -77,6 +77,47 @@ def test_train_evaluate_info_agree(capsys, bag, tmp_path):
     assert 'R2 rest' in report
 
 
+def test_scores_on_training_data_are_marked(capsys, bag, tmp_path, rng):
+    out = tmp_path / 'm'
+    succeeds(capsys, *train(bag, out, '--set', 'options.width=16'))
+    for role, seen in (('test', False), ('all', True), ('train', True)):
+        assert main(['evaluate', str(out), '--data', bag, '--role', role, '--json']) == 0
+        captured = capsys.readouterr()
+        assert (json.loads(captured.out)['seen_in_training'] > 0) == seen
+        assert ('warning' in captured.err) == (role == 'all')
+
+
+def test_training_twice_into_one_folder_at_once_is_refused(capsys, bag, tmp_path):
+    from dlnn_ros.learning.train import resume_file
+
+    with resume_file(tmp_path / 'm').lock():
+        assert 'another training' in fails(capsys, *train(bag, tmp_path / 'm'))
+    assert leftovers(tmp_path) == ['bag']
+
+
+def test_unforeseen_error_is_one_line_too(capsys, model, monkeypatch):
+    from dlnn_ros.cli import info
+
+    def fail(args):
+        raise ZeroDivisionError('division by zero')
+
+    monkeypatch.setattr(info, 'run', fail)
+    assert main(['info', str(model)]) == 70
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [
+        'dlnn info: failed: ZeroDivisionError: division by zero (DLNN_DEBUG=1 shows where)'
+    ]
+
+
+def test_time_budget_of_the_command_line_outweighs_epochs_of_a_file(capsys, bag, tmp_path):
+    file = tmp_path / 'train.yaml'
+    file.write_text(
+        f'data: [{bag}]\nout: {tmp_path / "m"}\ntrain: {{epochs: 100000, threads: 1}}\n'
+    )
+    result = succeeds(capsys, 'train', file, '--time-budget', 1)
+    assert 0.9 < result['train_s'] < 20
+
+
 def test_training_file_is_what_the_options_are(capsys, bag, tmp_path):
     file = tmp_path / 'train.yaml'
     file.write_text(
@@ -145,6 +186,7 @@ def test_mistakes_of_training_are_one_line_and_leave_nothing(capsys, bag, tmp_pa
         'no data': ('train', '--out', out),
         'no destination': ('train', '--data', bag),
         'not a model folder': train(bag, tmp_path / 'empty' / '..', '--overwrite'),
+        'the same recording': train(bag, out, '--data', bag, bag),
         'frozen.yaml: no such file': ('train', tmp_path / 'frozen.yaml'),
     }
     for words, argv in cases.items():

@@ -3,6 +3,10 @@
 from dataclasses import replace
 import json
 from pathlib import Path
+import signal
+import subprocess
+import sys
+import time
 
 import datasets
 from dlnn_ros.cli import demo, live
@@ -114,6 +118,34 @@ def test_small_demo_from_end_to_end(rng, tmp_path, monkeypatch, capsys):
     # A poor fit is no success.
     assert main([*run, '--no-train', '--min-r2', '0.9999']) == 1
     assert 'FAILED: live R2' in capsys.readouterr().out
+
+
+@pytest.mark.ros
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGKILL])
+def test_nodes_end_with_the_process_that_started_them(tmp_path, number):
+    pytest.importorskip('rclpy', reason='ROS 2 is not here')
+    code = (
+        'import sys, time\n'
+        'from pathlib import Path\n'
+        'from dlnn_ros.cli import main, live\n'
+        f'folder = Path({str(tmp_path)!r})\n'
+        'environment = live.private_environment(folder)\n'
+        "node = live.NodeProcess('feedforward_node', {}, folder, environment)\n"
+        "node.wait_for('ready:', 60)\n"
+        'print(node._process.pid, flush=True)\n'
+        'time.sleep(600)\n'
+    )
+    parent = subprocess.Popen([sys.executable, '-c', code], stdout=subprocess.PIPE, text=True)
+    child = int(parent.stdout.readline())
+    parent.send_signal(number)
+    parent.wait()
+    parent.stdout.close()
+    end = time.monotonic() + 30
+    while Path(f'/proc/{child}/cmdline').exists() and time.monotonic() < end:
+        if not Path(f'/proc/{child}/cmdline').read_bytes():
+            break  # a zombie that nobody collects
+        time.sleep(0.1)
+    assert time.monotonic() < end
 
 
 @pytest.mark.ros

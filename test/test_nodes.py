@@ -357,6 +357,11 @@ def test_250_hz_for_a_minute_loses_nothing(ros, start, tmp_path):
         ('replay_node', {'bag': '{tmp}/bag', 'loop': '"False"'}, 2, 'must be true or false'),
         ('record_node', {'bag': '{tmp}/bag'}, 2, 'exists already'),
         ('record_node', {'bag': '{tmp}/new', 'wait_timeout_s': 0.3}, 1, 'no message on'),
+        ('record_node', {'bag': '{tmp}', 'overwrite': 'true'}, 2, 'is no bag and is not replaced'),
+        ('record_node', {'bag': '{tmp}/new', 'topics': '[a, a]'}, 2, 'has one twice'),
+        ('feedforward_node', {'autostart': 'true'}, 1, 'parameter model is empty'),
+        ('feedforward_node', {'autostart': 'true', 'model': '{tmp}/none'}, 1, 'no such model'),
+        ('feedforward_node', {'autostart': '"yes"'}, 2, 'must be true or false'),
     ],
 )
 def test_wrong_use_is_one_line_and_a_code(ros, start, tmp_path, node, parameters, code, match):

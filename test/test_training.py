@@ -14,6 +14,7 @@ from dlnn_ros.learning.evaluate import evaluate
 from dlnn_ros.learning.model_folder import save_model
 from dlnn_ros.learning.objectives import torque_objective
 from dlnn_ros.learning.resume import ResumeFile
+from dlnn_ros.learning.traces import share_seen, traces
 from dlnn_ros.learning.train import train, TrainConfig
 import numpy as np
 import pytest
@@ -258,3 +259,16 @@ def test_killed_run_goes_on_from_the_last_interval(pendulums, tmp_path):
     np.testing.assert_allclose(curve[: len(before), 4], np.array(before)[:, 4], atol=1e-6)
     trained = json.loads(done.stdout)['train_s']
     assert trained == pytest.approx(curve[-1, 2], abs=0.02)
+
+
+def test_linear_model_refuses_a_joint_that_turns_without_end(pendulums):
+    robot = replace(pendulums.robot, kinds=('revolute', 'continuous'))
+    with pytest.raises(ValueError, match=r'those of p2 \(continuous\)'):
+        train(replace(pendulums, robot=robot), config(model='linear', options={}))
+
+
+def test_traces_recognise_training_data_only(pendulums):
+    known = traces(pendulums.role('train'))
+    assert share_seen(pendulums.role('train'), known) == 1.0
+    assert share_seen(pendulums, known) == 1.0
+    assert share_seen(pendulums.role('test'), known) == 0.0

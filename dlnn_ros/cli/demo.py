@@ -54,6 +54,8 @@ def run(args: argparse.Namespace) -> Result:
     if args.min_r2 is None:
         # A real robot has friction that no function of the state explains.
         args.min_r2 = 0.6 if args.bag else 0.8
+    if not 0.01 <= args.rate <= 100:
+        raise ValueError(f'--rate is {args.rate}, must be between 0.01 and 100')
     out = Path(args.out)
     _check_own(out)
     robot = load_robot(args.robot) if args.robot else None
@@ -69,6 +71,7 @@ def run(args: argparse.Namespace) -> Result:
 
     from dlnn_ros.learning.checkpoint import load_model
     from dlnn_ros.learning.evaluate import check_joints, evaluate
+    from dlnn_ros.learning.traces import share_seen
 
     from .live import rigid_body, score_rigid_body, serve_and_record
 
@@ -81,6 +84,11 @@ def run(args: argparse.Namespace) -> Result:
     check_joints(dataset, description.robot)
     trajectory = max(dataset.role('test'), key=lambda t: len(t.t))
     test = replace(dataset, trajectories=(trajectory,))
+    if share_seen(test, description.provenance.get('traces', [])):
+        raise ValueError(
+            f'{models / "dlnn"}: was trained on {trajectory.recording.name}, so it cannot be '
+            'judged by it; leave out --no-train'
+        )
     offline = {
         kind: evaluate(load_model(models / kind).model, test) for kind in ('dlnn', *BASELINES)
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from .command import Result
+from .command import progress, Result
 from .options import add_data, read_data
 
 HELP = 'score a model on recorded motion'
@@ -36,6 +36,7 @@ def run(args: argparse.Namespace) -> Result:
         text_table,
         write_report,
     )
+    from dlnn_ros.learning.traces import share_seen
 
     model, description = load_model(args.model)
     dataset = read_data(args, default=description.robot)
@@ -43,11 +44,17 @@ def run(args: argparse.Namespace) -> Result:
     part = dataset if args.role == 'all' else dataset.role(args.role)
     if not len(part):
         raise ValueError(f'{dataset.source}: no trajectory has the role {args.role!r}')
+    seen = share_seen(part, description.provenance.get('traces', []))
+    if seen and args.role != 'train':
+        progress(
+            f'warning: {seen:.0%} of what the model was trained on is in this data; '
+            'its scores say nothing about other data'
+        )
     evaluation = evaluate(model, part)
     unit = effort_unit(dataset.robot.effort.kind)
     table = score_table(
         f'{description.kind} on {dataset.source}, {args.role}, '
-        f'{evaluation.scores["samples"]} samples',
+        f'{evaluation.scores["samples"]} samples; {part.trajectories[0].method}',
         evaluation.scores,
         unit,
     )
@@ -65,6 +72,7 @@ def run(args: argparse.Namespace) -> Result:
         'model': args.model,
         'kind': description.kind,
         'role': args.role,
+        'seen_in_training': seen,
         'report': str(path),
     }
     return Result(data, f'{text_table(table)}\nreport: {path}')

@@ -10,6 +10,9 @@ import os
 import signal
 import sys
 
+# What a command raises where the user can do something about it.
+MISTAKES = (ValueError, TypeError, OSError, ImportError, TimeoutError)
+
 COMMANDS = ('demo', 'data', 'train', 'evaluate', 'info', 'bench')
 
 
@@ -43,24 +46,33 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0 on success, 1 where the command says so, 2 on a user's mistake, 130 after Ctrl-C,
-        143 after SIGTERM.
+        0 on success, 1 where the command says so, 2 on a user's mistake, 70 on an error of
+        this program, 130 after Ctrl-C, 129 or 143 after SIGHUP or SIGTERM.
 
     """
-    args = make_parser().parse_args(argv)
-    # As an exception it lets a command end its node processes and remove what is half-written.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    # As exceptions they let a command end its node processes and remove what is half-written.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
+    command = ''
     try:
+        args = make_parser().parse_args(argv)
+        command = f' {args.command}'
         result = args.run(args)
     except KeyboardInterrupt:
         print('dlnn: interrupted', file=sys.stderr)
         return 130
-    except (ValueError, TypeError, OSError, ImportError, TimeoutError) as error:
+    except Exception as error:
         if os.environ.get('DLNN_DEBUG'):
             raise
-        message = ' '.join(str(error).split()) or type(error).__name__
-        print(f'dlnn {args.command}: error: {message}', file=sys.stderr)
-        return 2
+        message = ' '.join(str(error).split())
+        if isinstance(error, MISTAKES):
+            print(f'dlnn{command}: error: {message or type(error).__name__}', file=sys.stderr)
+            return 2
+        print(
+            f'dlnn{command}: failed: {type(error).__name__}: {message} (DLNN_DEBUG=1 shows where)',
+            file=sys.stderr,
+        )
+        return 70
     if args.json:
         print(json.dumps(result.data))
     elif result.text:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+import ctypes
 import os
 from pathlib import Path
 import random
@@ -18,6 +19,9 @@ from dlnn_ros.config import share_path
 import yaml
 
 STOP_S = 10.0
+PR_SET_PDEATHSIG = 1
+# Loaded here: between fork and exec as little as possible may happen.
+_LIBC = ctypes.CDLL(None)
 
 
 class NodeProcess:
@@ -60,6 +64,7 @@ class NodeProcess:
             env=dict(environment),
             # Ctrl-C in the terminal is for the command; it ends its nodes itself.
             start_new_session=True,
+            preexec_fn=_end_with_parent,
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -150,6 +155,11 @@ class NodeProcess:
                 with self._news:
                     self._lines.append(line)
                     self._news.notify_all()
+
+
+def _end_with_parent() -> None:
+    """Have the kernel interrupt this process when its parent is gone, killed without a word."""
+    _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGINT)
 
 
 def private_environment(folder: Path) -> dict[str, str]:

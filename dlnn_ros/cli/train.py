@@ -15,6 +15,7 @@ from .command import progress, Result
 from .options import add_data, read_data
 
 HELP = 'fit a model to recorded motion'
+POOR_R2 = 0.3
 
 
 @dataclass(frozen=True)
@@ -81,10 +82,11 @@ def run(args: argparse.Namespace) -> Result:
             f'{resume.path}: state of an interrupted run; pass --resume to go on with it, '
             'or delete it'
         )
-    dataset = read_data(args)
-    for note in dataset.notes:
-        progress(f'note: {note}')
-    result = fit(dataset, config, out, resume, args.overwrite)
+    with resume.lock():
+        dataset = read_data(args)
+        for note in dataset.notes:
+            progress(f'note: {note}')
+        result = fit(dataset, config, out, resume, args.overwrite)
     return Result(result, summary_text(result))
 
 
@@ -119,6 +121,12 @@ def fit(dataset, config, out: Path, resume, overwrite: bool) -> dict[str, Any]:
     save_model(out, description, model_tensors(fitted.model), overwrite, extra)
     if resume is not None:
         resume.delete()
+    poor = scores['validation']['r2_mean']
+    if poor is None or poor < POOR_R2:
+        progress(
+            f'warning: R2 on the validation part is {poor if poor is None else round(poor, 3)}; '
+            'look at `dlnn data info`: units, meaning of effort, length and variety of the motion'
+        )
     return {
         'model': str(out),
         'kind': config.model,
@@ -163,6 +171,8 @@ def _settings(args: argparse.Namespace) -> tuple[dict[str, Any], Path, argparse.
         'device': args.device,
     }
     settings.update({k: v for k, v in flags.items() if v is not None})
+    if args.time_budget is not None and args.epochs is None:
+        settings['epochs'] = 0  # a budget asked for here outweighs epochs in CONFIG
     for item in args.set:
         key, equals, value = item.partition('=')
         if not equals:

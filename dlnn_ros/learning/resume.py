@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+import contextlib
+import fcntl
 import json
 import os
 from pathlib import Path
@@ -22,6 +25,31 @@ class ResumeFile:
     def __init__(self, path: Path) -> None:
         self.path = path
 
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """
+        Keep a second training with the same destination out; a killed one lets go by itself.
+
+        Raises
+        ------
+        FileExistsError
+            If another process holds it.
+
+        """
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        path = self.path.with_name(self.path.name + '.lock')
+        with path.open('w') as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise FileExistsError(
+                    f'{path}: another training with this destination is running'
+                ) from None
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
+
     def save(self, state: dict[str, Any]) -> None:
         """Write `state`: 'tensors' {group: {name: Tensor}} and 'values' (JSON types)."""
         flat = {
@@ -31,8 +59,14 @@ class ResumeFile:
         }
         self.path.parent.mkdir(parents=True, exist_ok=True)
         temporary = self.path.with_name(self.path.name + '.tmp')
-        save_file(flat, temporary, metadata={'values': json.dumps(state['values'])})
-        os.replace(temporary, self.path)
+        try:
+            save_file(flat, temporary, metadata={'values': json.dumps(state['values'])})
+            os.replace(temporary, self.path)
+        except (SafetensorError, OSError) as error:
+            temporary.unlink(missing_ok=True)
+            raise OSError(
+                f'{self.path}: the state of the training cannot be kept: {error}'
+            ) from None
 
     def load(self) -> dict[str, Any] | None:
         """

@@ -14,13 +14,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 import hashlib
+import json
 import math
 from pathlib import Path
 import time
 from typing import Any, NamedTuple
 
 from dlnn_ros import __version__
-from dlnn_ros.config import to_mapping
+from dlnn_ros.config import Robot, to_mapping
 from dlnn_ros.data.trajectory import Dataset, Samples
 from dlnn_ros.dynamics.architecture import make_config, Scales
 from dlnn_ros.dynamics.baselines import LinearModel
@@ -34,6 +35,7 @@ from .evaluate import predict
 from .model_folder import ModelDescription, Range, TrainingRange
 from .objectives import torque_objective
 from .resume import ResumeFile
+from .traces import traces
 
 
 @dataclass(frozen=True)
@@ -186,6 +188,16 @@ def train(
     _check_torque(samples, dataset)
     description = describe(dataset, config, samples, held_out)
     if config.model == 'linear':
+        endless = [
+            j
+            for j, k in zip(dataset.robot.joints, dataset.robot.kinds, strict=True)
+            if k == 'continuous'
+        ]
+        if endless:
+            raise ValueError(
+                f'model linear takes positions as they are, and those of {", ".join(endless)} '
+                '(continuous) mean the same after a turn; choose another model'
+            )
         model = build_model(description, 'linear')
         assert isinstance(model, LinearModel)
         started = time.monotonic()
@@ -214,9 +226,9 @@ def _check_torque(samples: Samples, dataset: Dataset) -> None:
         )
 
 
-def fingerprint(*parts: Samples) -> str:
-    """Return a checksum of samples, by which a data set is known again."""
-    digest = hashlib.sha256()
+def fingerprint(robot: Robot, *parts: Samples) -> str:
+    """Return a checksum by which the data of a run are known again."""
+    digest = hashlib.sha256(json.dumps(to_mapping(robot), sort_keys=True).encode())
     for part in parts:
         for array in part:
             digest.update(np.ascontiguousarray(array).tobytes())
@@ -256,12 +268,13 @@ def describe(
         provenance={
             'source': dataset.source,
             'samples': len(samples.q),
-            'samples_sha256': fingerprint(samples, held_out),
+            'samples_sha256': fingerprint(dataset.robot, samples, held_out),
             'trajectories': {
                 role: [t.recording.name for t in dataset.role(role)]
                 for role in ('train', 'validation', 'test')
             },
             'training': to_mapping(config),
+            'traces': traces(dataset.role('train')),
         },
         versions={
             'dlnn_ros': __version__,

@@ -14,7 +14,7 @@ from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from dlnn_ros.config import share_path
 from dlnn_ros.nodes.messages import diagnostic_array, EffortMessage, is_zero, StampReader
 from dlnn_ros.nodes.params import Setting, Settings
-from dlnn_ros.nodes.process import run, Stop
+from dlnn_ros.nodes.process import EXIT_FAILED, EXIT_OK, run, Stop
 from dlnn_ros.runtime import estimators
 from dlnn_ros.runtime.estimators import FilteredDifference
 from dlnn_ros.runtime.feedforward import FeedForward, VELOCITY_SOURCES
@@ -109,6 +109,10 @@ class FeedForwardNode(LifecycleNode):
         # Not the ROS clock: it may be simulated and stand still.
         self._steady_clock = Clock(clock_type=ClockType.STEADY_TIME)
         self._timer = self.create_timer(1.0, self._report, clock=self._steady_clock)
+
+    def describe_parameters(self) -> str:
+        """Return the effective parameters in one line."""
+        return self._settings.describe()
 
     def _locked(self) -> str:
         return '' if self._law is None else 'is read in configure; clean up first'
@@ -345,16 +349,22 @@ def serve(node: FeedForwardNode, stop: Stop) -> int:
     """Spin until stopped."""
     executor = EventsExecutor()
     executor.add_node(node)
-    node.get_logger().info('ready: unconfigured')
-    if node.autostart and node.trigger_configure() == TransitionCallbackReturn.SUCCESS:
-        node.trigger_activate()
+    code = EXIT_OK
+    node.get_logger().info(f'ready: unconfigured, parameters: {node.describe_parameters()}')
+    if node.autostart:
+        for trigger in (node.trigger_configure, node.trigger_activate):
+            if trigger() != TransitionCallbackReturn.SUCCESS:
+                # Nobody manages this node, so nobody would see it wait for another try.
+                stop.is_set = True
+                code = EXIT_FAILED
+                break
     # EventsExecutor.spin() dispatches nothing; with a time-out it does, and signals get a turn.
     while not stop.is_set:
         executor.spin_once(timeout_sec=0.2)
     node.trigger_shutdown()
     executor.remove_node(node)
     executor.shutdown()
-    return 0
+    return code
 
 
 def main() -> int:

@@ -71,6 +71,8 @@ class BagFile:
     def __init__(self, path: Path, topics: Sequence[str], storage: str, overwrite: bool) -> None:
         if path.exists() and not overwrite:
             raise FileExistsError(f'{path}: exists already; choose another bag or overwrite it')
+        if path.exists() and not (path / 'metadata.yaml').is_file():
+            raise FileExistsError(f'{path}: is no bag and is not replaced; choose another name')
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path
         self._work = Path(tempfile.mkdtemp(prefix=f'.{path.name}.', dir=path.parent))
@@ -111,6 +113,8 @@ class RecordNode(Node):
             raise ValueError('parameter bag is empty; set it to the folder to record to')
         if not self.values.topics:
             raise ValueError('parameter topics is empty; name at least one JointState topic')
+        if len(set(self.values.topics)) < len(self.values.topics):
+            raise ValueError(f'parameter topics has one twice: {", ".join(self.values.topics)}')
         self.received = [0] * len(self.values.topics)
         self._subscriptions_of = [
             self.create_subscription(
