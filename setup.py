@@ -49,7 +49,7 @@ setup(
         'numpy>=1.26',
         'scipy>=1.10',
         'pyyaml>=6',
-        'torch>=2.2',
+        'torch>=2.3',
         'safetensors>=0.4',
         'rosbags>=0.11',
         "backports.zstd>=1.0; python_version < '3.14'",

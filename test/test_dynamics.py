@@ -158,6 +158,34 @@ def test_float32_terms_are_the_float64_ones(name):
     assert_close(single.forward_dynamics(q, qd, tau), qdd, tolerances.RTOL_F32_SOLVE)
 
 
+@pytest.mark.parametrize('name', models.LAGRANGIAN)
+@torch.no_grad()
+def test_torque_alone_determines_the_terms(name):
+    """Eq. (11): M from the slope in qdd, g at rest, c from M, and d is what is left."""
+    model, q, qd, _ = lagrangian(name)
+    zero = torch.zeros_like(q)
+    at_rest = model.inverse_dynamics(q, zero, zero)
+
+    def mass(q):
+        units = torch.eye(model.n, dtype=q.dtype)
+        rest = model.inverse_dynamics(q, zero, zero)
+        return torch.stack([model.inverse_dynamics(q, zero, zero + e) - rest for e in units], -1)
+
+    h = 1e-6
+    dM = torch.stack(
+        [(mass(q + h * e) - mass(q - h * e)) / (2 * h) for e in torch.eye(model.n, dtype=q.dtype)],
+        1,
+    )
+    c = torch.einsum('bkij,bk,bj->bi', dM, qd, qd) - 0.5 * torch.einsum(
+        'bkij,bi,bj->bk', dM, qd, qd
+    )
+    M, _, g, d = model.terms(q, qd)
+    assert_close(mass(q), M, tolerances.RTOL_F64_SOLVE)
+    assert_close(at_rest, g, tolerances.RTOL_F64, of=(at_rest, M))
+    left = model.inverse_dynamics(q, qd, zero) - c - at_rest
+    assert_close(left, d, 100 * tolerances.RTOL_FINITE_DIFFERENCE, of=(left, at_rest, M))
+
+
 # ---- each check fails on a model that lacks the property
 
 

@@ -230,7 +230,7 @@ def test_killed_run_goes_on_from_the_last_interval(pendulums, tmp_path):
     write_bag(bag, RecordingSet(pendulums.robot, tuple(t.recording for t in pendulums)))
     out = tmp_path / 'model'
     command = dlnn(
-        'train', '--data', bag, '--out', out, '--time-budget', 6, '--threads', 1,
+        'train', '--data', bag, '--out', out, '--time-budget', 4, '--threads', 1,
         '--set', 'validation_interval_s=0.2', 'options.width=16',
     )  # fmt: skip
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

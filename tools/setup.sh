@@ -126,6 +126,7 @@ check_install() {
   output=$("$venv/bin/python" -c '
 import dlnn_ros.config
 from rclpy.serialization import serialize_message
+from rclpy.experimental import EventsExecutor
 from sensor_msgs.msg import Imu
 serialize_message(Imu())' 2>&1) ||
     fail "the packages are installed but do not work: $(tail -n 1 <<<"$output" | cut -c 1-200)"
