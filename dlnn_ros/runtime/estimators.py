@@ -29,6 +29,8 @@ from typing import NamedTuple
 import numpy as np
 
 TWO_PI = 2.0 * math.pi
+# No joint moves so far from one sample to the next [rad | m]; a wrap does.
+LARGEST_STEP = math.pi
 
 OK = 'ok'
 STARTING = 'starting'
@@ -37,6 +39,7 @@ EQUAL_STAMP = 'equal_stamp'
 BACKWARD_STAMP = 'backward_stamp'
 CLOCK_JUMP = 'clock_jump'
 GAP = 'gap'
+POSITION_JUMP = 'position_jump'
 UNSTEADY_STAMPS = 'unsteady_stamps'
 OUTCOMES = (
     OK,
@@ -46,6 +49,7 @@ OUTCOMES = (
     BACKWARD_STAMP,
     CLOCK_JUMP,
     GAP,
+    POSITION_JUMP,
     UNSTEADY_STAMPS,
 )
 
@@ -85,7 +89,8 @@ class FilteredDifference:
     - An equal stamp, to `SAME_STAMP_S`, is skipped. A step back of at most `small_step_s` (a clock
       correction, a late message) costs that one sample: it becomes the new reference, the filters
       keep their state.
-    - A larger step back (a bag that starts again) and a gap of more than `gap_s` reset.
+    - A larger step back (a bag that starts again), a gap of more than `gap_s` and a position that
+      jumps by more than `LARGEST_STEP` reset.
     - Where such things follow each other within `STEADY_S`, for instance from two sources with
       different clocks, no estimate is given until one filter delay and `STEADY_SAMPLES` samples
       have passed without any.
@@ -222,12 +227,21 @@ class FilteredDifference:
         ):
             self.outcome, self.detail = REPEATED_SAMPLE, ''
             return None
-        self._steady_s += dt
-        self._steady_samples += 1
-
         x = np.subtract(q, self._q, out=self._step)
         if self._continuous:
             self._unwrap(x)
+        if max(x.max(), -x.min()) > LARGEST_STEP:
+            j = int(np.abs(x).argmax())
+            self._disturbed(
+                POSITION_JUMP,
+                f'position {j + 1} of {self.n} jumps from {self._q[j]:.4g} to {q[j]:.4g} in '
+                f'{dt:.4g} s; a joint that wraps needs the kind continuous',
+            )
+            self._start()
+            self._anchor(t, q, velocity)
+            return None
+        self._steady_s += dt
+        self._steady_samples += 1
         x /= dt
         gain = -math.expm1(-dt / self.time_constant_s)
         if self._has_rate:

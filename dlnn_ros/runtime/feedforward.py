@@ -35,7 +35,7 @@ REJECTED = (
     PREDICTION_FAILED,
 )
 
-_RESETS = (estimators.CLOCK_JUMP, estimators.GAP)
+_RESETS = (estimators.CLOCK_JUMP, estimators.GAP, estimators.POSITION_JUMP)
 
 
 class Output(NamedTuple):
