@@ -178,10 +178,12 @@ def test_senseless_settings_are_refused(change, message):
         config(**change)
 
 
-def test_diverging_training_says_so(pendulums):
+def test_diverging_training_says_so(pendulums, tmp_path):
     settings = config(learning_rate=1e30, final_learning_rate=1e30, clip_norm=1e30)
+    resume = ResumeFile(tmp_path / 'state')
     with pytest.raises(ValueError, match=r'loss became (nan|inf).*lower learning_rate'):
-        train(pendulums, settings)
+        train(pendulums, settings, resume)
+    assert not resume.path.exists()
 
 
 def test_constant_effort_is_refused(rng):

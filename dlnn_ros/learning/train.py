@@ -411,6 +411,8 @@ class _Trainer:
     def _validate(self, loss: Tensor) -> None:
         value = float(loss)
         if not math.isfinite(value):
+            if self.resume:
+                self.resume.delete()  # nothing to go on with
             raise ValueError(
                 f'the training loss became {value} at step {self.step}; '
                 f'lower learning_rate (now {self.config.learning_rate})'

@@ -350,7 +350,10 @@ def serve(node: FeedForwardNode, stop: Stop) -> int:
     executor = EventsExecutor()
     executor.add_node(node)
     code = EXIT_OK
-    node.get_logger().info(f'ready: unconfigured, parameters: {node.describe_parameters()}')
+    node.get_logger().info('ready: unconfigured')
+    if not node.autostart:
+        # A parameter file for another node name is ignored by ROS without a word.
+        node.get_logger().info(f'parameters: {node.describe_parameters()}')
     if node.autostart:
         for trigger in (node.trigger_configure, node.trigger_activate):
             if trigger() != TransitionCallbackReturn.SUCCESS:
