@@ -106,7 +106,7 @@ class MlpConfig:
 
     width: int = 128
     depth: int = 2
-    dropout: float = 0.0
+    dropout: float = 0.1
     velocity_sign: bool = True
 
     def __post_init__(self) -> None:
