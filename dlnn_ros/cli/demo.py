@@ -43,7 +43,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         '--min-r2',
         type=float,
-        help='exit with 1 when the live R2 is below (default 0.8, with --bag 0.6)',
+        help='exit with 1 when the live R2 is below (default 0.8, with --bag 0.5)',
     )
 
 
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> Result:
 
     if args.min_r2 is None:
         # A real robot has friction that no function of the state explains.
-        args.min_r2 = 0.6 if args.bag else 0.8
+        args.min_r2 = 0.5 if args.bag else 0.8
     if not 0.01 <= args.rate <= 100:
         raise ValueError(f'--rate is {args.rate}, must be between 0.01 and 100')
     out = Path(args.out)
