@@ -296,6 +296,7 @@ def test_namespace_prefix_message_velocity_and_simulated_time(ros, start, model,
         'use_sim_time': 'true',
     }
     in_left = ('-r', '__ns:=/left')
+    ros.spin(0.3)  # what is left of the test before
     ros.statuses.clear()
     node = start('feedforward_node', settings, in_left)
     node.wait_for('active: /left/joint_states -> /left/feedforward_node/feedforward')

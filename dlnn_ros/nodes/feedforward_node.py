@@ -21,6 +21,7 @@ from dlnn_ros.runtime.feedforward import FeedForward, VELOCITY_SOURCES
 from dlnn_ros.runtime.latency import LatencyRecorder, RateMeter
 from dlnn_ros.runtime.predictor import load_predictor
 import numpy as np
+from rclpy._rclpy_pybind11 import RCLError
 from rclpy.clock import Clock, ClockType
 from rclpy.experimental import EventsExecutor
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
@@ -109,6 +110,18 @@ class FeedForwardNode(LifecycleNode):
         # Not the ROS clock: it may be simulated and stand still.
         self._steady_clock = Clock(clock_type=ClockType.STEADY_TIME)
         self._timer = self.create_timer(1.0, self._report, clock=self._steady_clock)
+
+    def _LifecycleNodeMixin__change_state(self, transition_id: int) -> TransitionCallbackReturn:  # noqa: N802
+        """
+        Answer a transition out of turn with a failure.
+
+        rclpy raises in its own service callback, and on Jazzy the caller never gets an answer.
+        """
+        try:
+            return super()._LifecycleNodeMixin__change_state(transition_id)
+        except RCLError as error:
+            self.get_logger().error(f'transition {transition_id} failed: {error}')
+            return TransitionCallbackReturn.FAILURE
 
     def describe_parameters(self) -> str:
         """Return the effective parameters in one line."""
