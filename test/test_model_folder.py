@@ -62,6 +62,22 @@ def test_nothing_is_left_of_a_failed_save(folder, tmp_path, monkeypatch):
     assert sorted(p.name for p in tmp_path.iterdir()) == ['model']
 
 
+def test_old_model_survives_a_replacement_that_fails(folder, monkeypatch):
+    description, params = load(folder)
+    rename = model_folder.os.rename
+
+    def fail_to_put_in_place(source, target):
+        if target == folder and '.old.' not in str(source):
+            raise OSError('device or resource busy')
+        rename(source, target)
+
+    monkeypatch.setattr(model_folder.os, 'rename', fail_to_put_in_place)
+    with pytest.raises(OSError, match='busy'):
+        save_model(folder, description, params, overwrite=True)
+    assert [p.name for p in folder.parent.iterdir()] == ['model']
+    load(folder)
+
+
 def test_parameter_that_is_not_finite_is_not_saved(folder, tmp_path):
     description, params = load(folder)
     params[next(iter(params))].flat[0] = np.nan

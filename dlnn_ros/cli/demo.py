@@ -18,6 +18,7 @@ from dlnn_ros.config import load_robot, Robot
 from dlnn_ros.learning.model_folder import load_description, ModelDescription
 
 from .command import progress, Result
+from .options import tell_notes
 
 if TYPE_CHECKING:
     from dlnn_ros.learning.evaluate import Prediction
@@ -66,8 +67,7 @@ def run(args: argparse.Namespace) -> Result:
         if not (args.no_train and bag.exists()):
             _record(bag, args.seed)
     dataset = load_dataset([str(bag)], robot=robot, topic=args.topic)
-    for note in dataset.notes:
-        progress(f'note: {note}')
+    tell_notes(dataset)
 
     from dlnn_ros.learning.checkpoint import load_model
     from dlnn_ros.learning.evaluate import check_joints, evaluate

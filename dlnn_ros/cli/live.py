@@ -23,7 +23,7 @@ from .processes import NodeProcess, private_environment
 if TYPE_CHECKING:
     from dlnn_ros.dynamics.rigid_body import RigidBody
 
-START_TIMEOUT_S = 60.0  # torch may have to be read from a cold disk
+START_TIMEOUT_S = 60.0  # of a node on a busy machine with a cold disk
 FEEDFORWARD = '/feedforward_node/feedforward'
 JOINT_STATES = '/joint_states'
 

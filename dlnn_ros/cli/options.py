@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from dlnn_ros.config import from_mapping, load_robot, Robot
 
+from .command import progress
+
 if TYPE_CHECKING:
     from dlnn_ros.data.trajectory import Dataset
 
@@ -51,4 +53,12 @@ def read_data(args: argparse.Namespace, default: Robot | None = None) -> Dataset
     }
     settings.update({name: value for name, value in flags.items() if value is not None})
     derivatives = from_mapping(Derivatives, settings, 'derivatives')
-    return load_dataset(args.data, robot, args.topic, derivatives, default)
+    dataset = load_dataset(args.data, robot, args.topic, derivatives, default)
+    tell_notes(dataset)
+    return dataset
+
+
+def tell_notes(dataset: Dataset) -> None:
+    """Print what was dropped from the data and what looks wrong in them."""
+    for note in dataset.notes:
+        progress(f'note: {note}')

@@ -84,8 +84,6 @@ def run(args: argparse.Namespace) -> Result:
         )
     with resume.lock():
         dataset = read_data(args)
-        for note in dataset.notes:
-            progress(f'note: {note}')
         result = fit(dataset, config, out, resume, args.overwrite)
     return Result(result, summary_text(result))
 

@@ -157,9 +157,9 @@ def save_model(
                 os.rename(work, folder)
             except BaseException:
                 os.rename(old / folder.name, folder)
+                old.rmdir()
                 raise
-            finally:
-                shutil.rmtree(old)
+            shutil.rmtree(old)
         else:
             os.rename(work, folder)
     except BaseException:

@@ -174,9 +174,8 @@ def train(
     Raises
     ------
     ValueError
-        If there is nothing to learn from, or learning makes no progress.
-    RuntimeError
-        If CUDA is asked for and not there.
+        If there is nothing to learn from, the loss diverges, the kept state is of another run,
+        or CUDA is asked for and not there.
 
     """
     if config.device == 'cuda' and not torch.cuda.is_available():
