@@ -1,0 +1,298 @@
+r"""
+Partly non-negative least squares for models that are linear in their parameters, Eq. (21).
+
+With the weighted samples `u tau = u (X a + Z b)`, X (rows, K) the columns of M and V, and Z those
+of friction and memory, of which each joint has its own F, the fit is
+
+    min  |u (X a + Z b - tau)|^2 / N + ridge (|S_a a|^2 + |S_b b|^2),    b >= 0,
+
+S the root mean squares of the columns, so that `ridge` has no unit.  Only the normal equations
+are kept, accumulated in chunks of samples.  On columns of unit size, A + ridge I in blocks,
+
+    [ A_aa  A_ab ] [a]   [r_a]        G     = A_bb - A_ab' A_aa^-1 A_ab,
+    [ A_ab' A_bb ] [b] = [r_b],       r     = r_b - A_ab' A_aa^-1 r_a,
+
+the minimum over a leaves b' G b / 2 - r'b, and with G = R'R that is the non-negative least
+squares problem  min |R b - R'^-1 r|, b >= 0,  of some hundred unknowns (Lawson and Hanson);
+a = A_aa^-1 (r_a - A_ab b) follows.
+
+Large errors count linearly, as in :func:`~.objectives.torque_objective`, by passes with
+`u^2 min(1, huber_delta / |error|)` in place of u^2, the error being that of the pass before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+from dlnn_ros.dynamics.linear_friction import LinearDissipation
+from dlnn_ros.dynamics.trigonometric import TrigonometricConservative
+import numpy as np
+from scipy.linalg import block_diag, cho_factor, cho_solve, cholesky, LinAlgError, solve_triangular
+from scipy.optimize import nnls
+import torch
+from torch import Tensor
+
+CHUNK = 2048  # samples; 80 MB of columns for 6 joints and 800 terms
+HUBER_PASSES = 4
+
+
+class Solution(NamedTuple):
+    """Coefficients of M and V, (K,), and of friction and memory, (n, F), the latter >= 0."""
+
+    free: np.ndarray
+    friction: np.ndarray
+
+
+class LinearProblem:
+    """
+    Normal equations of the fit, accumulated; float64.
+
+    Parameters
+    ----------
+    n, free, friction : int
+        Number of joints, of columns of M and V (K), of friction columns per joint (F).
+
+    """
+
+    def __init__(self, n: int, free: int, friction: int) -> None:
+        self.samples = 0
+        self._aa = np.zeros((free, free))
+        self._ab = np.zeros((free, n, friction))
+        self._bb = np.zeros((n, friction, friction))
+        self._ra = np.zeros(free)
+        self._rb = np.zeros((n, friction))
+        self._square = 0.0
+
+    def add(
+        self, regressor: np.ndarray, friction: np.ndarray, tau: np.ndarray, weight: np.ndarray
+    ) -> None:
+        """
+        Take in samples.
+
+        Parameters
+        ----------
+        regressor : array, (B, n, K)
+            Columns of M and V.
+        friction : array, (B, n, F)
+            Columns of friction and memory; those of one joint act on that joint.
+        tau : array, (B, n)
+            Torque, in the unit of the coefficients.
+        weight : array, (n,) or (B, n)
+            Factor on the errors, >= 0.
+
+        """
+        weight = np.broadcast_to(weight, tau.shape)
+        self.samples += len(tau)
+        for i in range(tau.shape[1]):
+            u = weight[:, i]
+            Z = friction[:, i] * u[:, None]
+            y = tau[:, i] * u
+            # Half of the columns do not act on a given joint.
+            acting = np.flatnonzero(regressor[:, i].any(0))
+            X = regressor[:, i, acting] * u[:, None]
+            self._aa[np.ix_(acting, acting)] += X.T @ X
+            self._ab[acting, i] += X.T @ Z
+            self._bb[i] += Z.T @ Z
+            self._ra[acting] += X.T @ y
+            self._rb[i] += Z.T @ y
+            self._square += float(y @ y)
+
+    def solve(self, ridge: float) -> Solution:
+        """
+        Return the minimiser; cheap beside :meth:`add`, so that many ridges can be tried.
+
+        Raises
+        ------
+        ValueError
+            If there are no samples, or they do not determine the coefficients and `ridge` is
+            too small to do so.
+
+        """
+        if self.samples == 0:
+            raise ValueError('linear fit: no samples')
+        n, F = self._rb.shape
+        A_aa, A_ab = self._aa / self.samples, self._ab.reshape(-1, n * F) / self.samples
+        A_bb = block_diag(*self._bb) / self.samples
+        r_a, r_b = self._ra / self.samples, self._rb.ravel() / self.samples
+        S_a, S_b = _unit(A_aa), _unit(A_bb)
+        A_aa, A_bb = _scaled(A_aa, S_a, ridge), _scaled(A_bb, S_b, ridge)
+        A_ab, r_a, r_b = A_ab / np.outer(S_a, S_b), r_a / S_a, r_b / S_b
+        try:
+            factor = cho_factor(A_aa, lower=True)
+            eliminated = cho_solve(factor, np.column_stack([A_ab, r_a]))
+            G = A_bb - A_ab.T @ eliminated[:, :-1]
+            R = cholesky(0.5 * (G + G.T))
+        except LinAlgError as error:
+            raise ValueError(
+                f'linear fit: {self.samples} samples do not determine the coefficients with '
+                f'ridge {ridge:g}; increase it, or reduce the degrees'
+            ) from error
+        b, _ = nnls(R, solve_triangular(R, r_b - A_ab.T @ eliminated[:, -1], trans='T'))
+        a = eliminated[:, -1] - eliminated[:, :-1] @ b
+        return Solution(a / S_a, (b / S_b).reshape(n, F))
+
+    def loss(self, solution: Solution) -> float:
+        """Return the weighted mean square of the torque error over samples and joints."""
+        a, b = solution
+        quadratic = a @ self._aa @ a + 2.0 * np.tensordot(
+            a @ self._ab.reshape(len(a), -1), b.ravel(), 1
+        )
+        quadratic += np.einsum('if,ifg,ig', b, self._bb, b)
+        linear = a @ self._ra + np.sum(b * self._rb)
+        return float(quadratic - 2.0 * linear + self._square) / (self.samples * len(b))
+
+
+def _unit(gram: np.ndarray) -> np.ndarray:
+    """Return the root mean squares of the columns; 1 for those that are zero."""
+    rms = np.sqrt(np.diag(gram))
+    return np.where(rms > 0, rms, 1.0)
+
+
+def _scaled(gram: np.ndarray, scale: np.ndarray, ridge: float) -> np.ndarray:
+    """Return the Gram matrix of columns of unit size, with the ridge; 1 for zero columns."""
+    gram = gram / np.outer(scale, scale)
+    np.fill_diagonal(gram, np.where(np.diag(gram) > 0, np.diag(gram) + ridge, 1.0))
+    return gram
+
+
+class LinearMemory(Protocol):
+    """What the fit asks of a bank of friction elements."""
+
+    n_elements: int
+
+    def set_weights(self, weights: Tensor) -> None:
+        """Set the weights, (n, J)."""
+
+
+class LinearModel(Protocol):
+    """A model whose torque is linear in its parameters, given its context."""
+
+    conservative: TrigonometricConservative
+    dissipation: LinearDissipation
+    memory: LinearMemory | None
+    torque_scale: float
+
+
+class Columns(NamedTuple):
+    """A chunk of samples as columns: (B, n, K), (B, n, F); torque in model units (B, n)."""
+
+    regressor: np.ndarray
+    friction: np.ndarray
+    tau: np.ndarray
+
+
+class Motion(NamedTuple):
+    """
+    Samples to fit: q, qd, qdd, tau (N, n) and the context (N, n, 1 + J), tensors of float64.
+
+    The context is the activation of Coulomb friction and the states of the memory elements.
+    """
+
+    q: Tensor
+    qd: Tensor
+    qdd: Tensor
+    context: Tensor
+    tau: Tensor
+
+
+@torch.no_grad()
+def columns(model: LinearModel, motion: Motion) -> Iterator[Columns]:
+    """Yield chunks of columns, so that memory stays bounded."""
+    for start in range(0, len(motion.q), CHUNK):
+        q, qd, qdd, context, tau = (x[start : start + CHUNK] for x in motion)
+        friction = [model.dissipation.features(qd, context[..., 0]), context[..., 1:]]
+        yield Columns(
+            model.conservative.regressor(q, qd, qdd).numpy(),
+            torch.cat(friction, -1).numpy(),
+            (tau / model.torque_scale).numpy(),
+        )
+
+
+def accumulate(
+    model: LinearModel,
+    motion: Motion,
+    weight: np.ndarray,
+    huber_delta: float = 0.0,
+    around: Solution | None = None,
+) -> LinearProblem:
+    """
+    Return the normal equations of a model on samples.
+
+    Parameters
+    ----------
+    model : LinearModel
+        Its present coefficients do not matter.
+    motion : Motion
+        The samples.
+    weight : array, (n,)
+        Factor on the errors in model units: torque_scale / standard deviation of the torque.
+    huber_delta : float
+        Weighted errors of `around` beyond it count less; 0 for the plain square.
+    around : Solution, optional
+        The solution of the pass before.
+
+    """
+    n = motion.q.shape[1]
+    free = len(model.conservative.mass_coefficients) + len(
+        model.conservative.potential_coefficients
+    )
+    friction = model.dissipation.coefficients().shape[1] + motion.context.shape[2] - 1
+    problem = LinearProblem(n, free, friction)
+    for chunk in columns(model, motion):
+        u = np.broadcast_to(weight, chunk.tau.shape)
+        if huber_delta > 0 and around is not None:
+            fitted = chunk.regressor @ around.free + (chunk.friction * around.friction).sum(-1)
+            error = np.abs(chunk.tau - fitted) * u
+            u = u * np.sqrt(huber_delta / np.maximum(error, huber_delta))
+        problem.add(*chunk, u)
+    return problem
+
+
+def assign(model: LinearModel, solution: Solution) -> None:
+    """Set the coefficients of a model."""
+    conservative, dissipation = model.conservative, model.dissipation
+    masses = len(conservative.mass_coefficients)
+    laws = dissipation.coefficients().shape[1]
+    free, friction = map(torch.from_numpy, solution)
+    with torch.no_grad():
+        conservative.mass_coefficients.copy_(free[:masses])
+        conservative.potential_coefficients.copy_(free[masses:])
+    dissipation.set_coefficients(friction[:, :laws])
+    if model.memory is not None:
+        model.memory.set_weights(friction[:, laws:])
+
+
+def fit(model: LinearModel, motion: Motion, ridge: float, huber_delta: float = 0.0) -> Solution:
+    """
+    Fit a model to the torque, each joint weighted by its inverse standard deviation.
+
+    Parameters
+    ----------
+    model : LinearModel
+        Gets the coefficients.
+    motion : Motion
+        The samples.
+    ridge : float
+        Weight of the squared coefficients, on columns of unit size; > 0.
+    huber_delta : float
+        Errors beyond it, in standard deviations of the torque, count linearly; 0 for none.
+
+    Returns
+    -------
+    Solution
+        The coefficients that the model got.
+
+    Raises
+    ------
+    ValueError
+        See :meth:`LinearProblem.solve`.
+
+    """
+    weight = model.torque_scale / motion.tau.numpy().std(0)
+    solution = accumulate(model, motion, weight).solve(ridge)
+    if huber_delta > 0:
+        for _ in range(HUBER_PASSES):
+            solution = accumulate(model, motion, weight, huber_delta, solution).solve(ridge)
+    assign(model, solution)
+    return solution
