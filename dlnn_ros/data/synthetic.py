@@ -2,9 +2,10 @@
 Recorder of a simulated arm.
 
 A random motion (:mod:`dlnn_ros.data.excitation`) is followed by a computed-torque controller on
-the rigid bodies of the robot's URDF with rotor inertia, counterbalance and Stribeck friction
-(:mod:`dlnn_ros.dynamics.plant`). Viscous and Coulomb friction are those of the URDF. Collisions
-are not looked at. The recording has encoder noise and steps, and torque noise.
+the rigid bodies of the robot's URDF with rotor inertia, counterbalance and Stribeck friction on
+springs (:mod:`dlnn_ros.dynamics.plant`). Viscous and Coulomb friction are those of the URDF.
+Collisions are not looked at. Each recording starts at rest, in balance with what the springs hold
+from a motion before it. The recording has encoder noise and steps, and torque noise.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import NamedTuple
 from dlnn_ros.config import load_robot, Robot
 from dlnn_ros.data.excitation import Box, make_motion, Motion
 from dlnn_ros.data.trajectory import Recording, RecordingSet
-from dlnn_ros.dynamics.plant import apply, Friction, Plant
+from dlnn_ros.dynamics.plant import apply, Friction, Plant, State
 from dlnn_ros.dynamics.rigid_body import RigidBody
 import numpy as np
 
@@ -62,6 +63,9 @@ class Synthetic:
         Friction at rest over Coulomb friction, at least 1.
     stribeck_velocity : float
         Speed at which the breakaway part is gone [rad/s | m/s].
+    presliding : float
+        Way over which friction builds up after a reversal [rad | m]; friction then depends on
+        the past. 0: it sticks rigidly. See :class:`dlnn_ros.dynamics.plant.Friction`.
     encoder_noise, encoder_step : float
         Standard deviation and resolution of the joint position [rad | m]; the defaults are near
         those of a KUKA KR300, seen through the gears.
@@ -81,6 +85,7 @@ class Synthetic:
     acceleration: float = 2.5
     breakaway: float = 1.2
     stribeck_velocity: float = 0.02
+    presliding: float = 3e-4
     encoder_noise: float = 1e-6
     encoder_step: float = 1e-6
     effort_noise: float = 0.01
@@ -97,6 +102,7 @@ class Synthetic:
             'acceleration': (0.0 < self.acceleration < math.inf, 'positive'),
             'breakaway': (1.0 <= self.breakaway < math.inf, 'at least 1'),
             'stribeck_velocity': (0.0 < self.stribeck_velocity < math.inf, 'positive'),
+            'presliding': (0.0 <= self.presliding < math.inf, 'not negative'),
             'encoder_noise': (0.0 <= self.encoder_noise < math.inf, 'not negative'),
             'encoder_step': (0.0 <= self.encoder_step < math.inf, 'not negative'),
             'effort_noise': (0.0 <= self.effort_noise < math.inf, 'not negative'),
@@ -124,6 +130,8 @@ class Simulation(NamedTuple):
         True motion of the K recordings; `qdd` is that of the step that starts at `t`.
     tau : array, (K, N, n)
         Joint-side drive torque from `t` on [N m | N].
+    friction_torque : array, (K, N, n)
+        The part of `tau` that friction takes [N m | N].
 
     """
 
@@ -135,6 +143,7 @@ class Simulation(NamedTuple):
     qd: np.ndarray
     qdd: np.ndarray
     tau: np.ndarray
+    friction_torque: np.ndarray
 
 
 def make_recordings(
@@ -171,6 +180,7 @@ def simulate(synthetic: Synthetic, progress: Callable[[str], None] | None = None
         body.dry_friction,
         synthetic.breakaway * body.dry_friction,
         synthetic.stribeck_velocity,
+        synthetic.presliding,
     )
     steps = math.ceil(SIMULATION_HZ / synthetic.rate_hz)
     time_step_s = 1.0 / (steps * synthetic.rate_hz)
@@ -186,9 +196,10 @@ def simulate(synthetic: Synthetic, progress: Callable[[str], None] | None = None
             progress(f'motion {k + 1} of {synthetic.trajectories} planned')
     reference = Motion(*(np.stack(columns, axis=1) for columns in zip(*references, strict=True)))
     plant = Plant(body, friction, time_step_s)
-    q, qd, qdd, tau = _follow(plant, reference, tau_max, steps, progress)
-    t = np.arange(q.shape[1]) / synthetic.rate_hz
-    return Simulation(robot, body, friction, t, q, qd, qdd, tau)
+    start = _come_to_rest(plant, reference.q[0], synthetic.seed)
+    out = _follow(plant, start, reference, tau_max, steps, progress)
+    t = np.arange(out.shape[2]) / synthetic.rate_hz
+    return Simulation(robot, body, friction, t, *out)
 
 
 def record(simulation: Simulation, synthetic: Synthetic) -> RecordingSet:
@@ -283,21 +294,41 @@ def _make_box(
     )
 
 
+def _come_to_rest(plant: Plant, target: np.ndarray, seed: int) -> State:
+    """Return a state of rest near `target` (K, n) after some motion, in balance."""
+    state = plant.make_state(target)
+    presliding = plant.friction.presliding
+    if presliding == 0:
+        return state
+    draws = [
+        np.random.default_rng([seed, k, 2]).uniform(-1, 1, t.shape) for k, t in enumerate(target)
+    ]
+    # Each joint has slid one way, then back by a part of the way over which friction turns.
+    back = presliding * np.stack(draws)
+    springs = plant.stretch(state.springs, -np.sign(back) * presliding, state.qd)
+    springs = plant.stretch(springs, back, state.qd)
+    q = target
+    for _ in range(3):  # The mass matrix hardly changes over a way of 1e-3 rad.
+        M = plant.terms(q, state.qd).M
+        q = target - np.linalg.solve(BANDWIDTH**2 * M, springs.sum(-1)[..., None])[..., 0]
+    return State(q, state.qd, springs)
+
+
 def _follow(
     plant: Plant,
+    state: State,
     reference: Motion,
     tau_max: np.ndarray,
     steps: int,
     progress: Callable[[str], None] | None,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Follow the reference (N steps, K, n); return q, qd, qdd, tau at every `steps`-th step."""
+) -> np.ndarray:
+    """Follow the reference (N steps, K, n); return the motion and torques of a Simulation."""
     count = len(reference.q)
     samples = count // steps
-    q, qd = reference.q[0].copy(), np.zeros_like(reference.q[0])
-    K, n = q.shape
-    out = np.empty((4, K, samples, n))
+    out = np.empty((5, len(state.q), samples, state.q.shape[1]))
     viscous = plant.friction.viscous
     for i in range(samples * steps):
+        q, qd, _ = state
         terms = plant.terms(q, qd)
         qdd_wanted = (
             reference.qdd[i]
@@ -306,12 +337,12 @@ def _follow(
         )
         tau = apply(terms.M, qdd_wanted) + terms.drift + viscous * reference.qd[i]
         np.clip(tau, -tau_max, tau_max, out=tau)
-        q_next, qd_next = plant.step(q, qd, tau, terms)
+        state = plant.step(state, tau, terms)
         if i % steps == 0:
             k = i // steps
-            out[0, :, k], out[1, :, k], out[3, :, k] = q, qd, tau
-            out[2, :, k] = (qd_next - qd) / plant.time_step_s
+            qdd = (state.qd - qd) / plant.time_step_s
+            friction_torque = tau - terms.drift - apply(terms.M, qdd)
+            out[:, :, k] = q, qd, qdd, tau, friction_torque
             if progress is not None and k % max(1, samples // 10) == 0:
                 progress(f'simulated {100 * k // samples} %')
-        q, qd = q_next, qd_next
-    return out[0], out[1], out[2], out[3]
+    return out
