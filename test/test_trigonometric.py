@@ -231,7 +231,7 @@ class Unhalved(TrigonometricConservative):
     """Kinetic energy without its half on the diagonal, in the equations but not in M."""
 
     def _energy_weights(self, qd):
-        return qd[:, self.rows] * qd[:, self.columns]
+        return qd[self.rows] * qd[self.columns]
 
 
 class Upper(TrigonometricConservative):

@@ -40,7 +40,7 @@ from .trigonometric_terms import make_terms
 
 
 class _Products(NamedTuple):
-    """Products (B, P) and their derivatives by the joint of each factor, (B, P, D)."""
+    """Products (P, B) and their derivatives by the joint of each factor, (D, P, B)."""
 
     value: Tensor
     slope: Tensor
@@ -103,27 +103,27 @@ class TrigonometricConservative(nn.Module):
         """Return M qdd + c + g, (B, n)."""
         products = self._products(q)
         C = self._mass_rows()
-        energy = -(self._energy_weights(qd) @ C) + self._potential_row()
-        momentum_rate = self._times(products.value @ C.T, qdd)
-        Mdot_qd = self._times(self._rate(products, qd) @ C.T, qd)
-        return momentum_rate + Mdot_qd + self._gradient(products, energy)
+        weight = self._potential_row().unsqueeze(1) - C.T @ self._energy_weights(qd.T)
+        inertial = _times(self._fill(C @ products.value), qdd)
+        Mdot_qd = _times(self._fill(C @ self._rate(products, qd.T)), qd)
+        return inertial + Mdot_qd + self._gradient(products, weight)
 
     def terms(self, q: Tensor, qd: Tensor) -> ConservativeTerms:
         """Return M, c and g apart."""
         products = self._products(q)
         C = self._mass_rows()
-        Mdot_qd = self._times(self._rate(products, qd) @ C.T, qd)
-        c = Mdot_qd - self._gradient(products, self._energy_weights(qd) @ C)
-        g = self._gradient(products, self._potential_row().expand(len(q), -1))
-        return ConservativeTerms(self._fill(products.value @ C.T), c, g)
+        Mdot_qd = _times(self._fill(C @ self._rate(products, qd.T)), qd)
+        c = Mdot_qd - self._gradient(products, C.T @ self._energy_weights(qd.T))
+        g = self._gradient(products, self._potential_row().unsqueeze(1))
+        return ConservativeTerms(self._fill(C @ products.value), c, g)
 
     def mass_matrix(self, q: Tensor) -> Tensor:
         """Return M, (B, n, n), symmetric."""
-        return self._fill(self._products(q).value @ self._mass_rows().T)
+        return self._fill(self._mass_rows() @ self._products(q).value)
 
     def potential(self, q: Tensor) -> Tensor:
         """Return V, (B,), without its constant (Eq. 11)."""
-        return self._products(q).value @ self._potential_row()
+        return self._potential_row() @ self._products(q).value
 
     def regressor(self, q: Tensor, qd: Tensor, qdd: Tensor) -> Tensor:
         """
@@ -133,64 +133,74 @@ class TrigonometricConservative(nn.Module):
         -------
         Tensor, (B, n, K_M + K_V)
             `regressor @ cat([mass_coefficients, potential_coefficients])` equals `inverse`.
+            A view whose contiguous axis is the batch.
 
         """
         products = self._products(q)
-        m = torch.arange(len(self.mass_coefficients), device=q.device)
+        qd, qdd = qd.T, qdd.T
+        masses = len(self.mass_coefficients)
+        size = masses + len(self.potential_coefficients)
+        k = torch.arange(size, device=q.device)
+        m, v = k[:masses], k[masses:]
         i, j = self.rows[self.mass_entry], self.columns[self.mass_entry]
-        phi = products.value[:, self.mass_product]
-        phi_dot = self._rate(products, qd)[:, self.mass_product]
-        w = self._energy_weights(qd)[:, self.mass_entry]
-        masses = q.new_zeros(len(q), self.n, len(self.mass_coefficients))
-        masses[:, i, m] = phi * qdd[:, j] + phi_dot * qd[:, j]
+        phi = products.value[self.mass_product]
+        phi_dot = self._rate(products, qd)[self.mass_product]
+        w = self._energy_weights(qd)[self.mass_entry]
+        # Row joint * size + column; adding whole rows is several times faster than 2-d indices.
+        out = q.new_zeros(self.n * size, len(q))
+        out.index_add_(0, i * size + m, phi * qdd[j] + phi_dot * qd[j])
         off = i != j
-        i, j = i[off], j[off]
-        masses[:, j, m[off]] = phi[:, off] * qdd[:, i] + phi_dot[:, off] * qd[:, i]
-        potentials = q.new_zeros(len(q), self.n, len(self.potential_coefficients))
-        v = torch.arange(len(self.potential_coefficients), device=q.device)
-        # One factor at a time, so that no index pair comes twice.
-        for slope, joint in zip(products.slope.unbind(-1), self.joints.unbind(-1), strict=True):
-            masses[:, joint[self.mass_product], m] -= slope[:, self.mass_product] * w
-            potentials[:, joint[self.potential_product], v] += slope[:, self.potential_product]
-        return torch.cat([masses, potentials], -1)
+        momentum_rate = phi[off] * qdd[i[off]] + phi_dot[off] * qd[i[off]]
+        out.index_add_(0, j[off] * size + m[off], momentum_rate)
+        for slope, joint in zip(products.slope, self.joints.unbind(-1), strict=True):
+            rows = joint[self.mass_product] * size + m
+            out.index_add_(0, rows, slope[self.mass_product] * w, alpha=-1)
+            rows = joint[self.potential_product] * size + v
+            out.index_add_(0, rows, slope[self.potential_product])
+        return out.view(self.n, size, len(q)).permute(2, 0, 1)
+
+    # Below, the batch is the last axis: tables then pick whole rows of memory.
 
     def _products(self, q: Tensor) -> _Products:
-        x = q * self.inverse_scale
-        sin, cos = torch.sin(q), torch.cos(q)
-        rate = self.inverse_scale.expand_as(q)
-        one = q.new_ones(len(q), 1)
+        q = q.T
+        scale = self.inverse_scale.unsqueeze(1)
+        x, sin, cos = q * scale, torch.sin(q), torch.cos(q)
+        one = torch.ones_like(q[:1])
         functions = self._row(one, sin, cos, x, x * x)
-        slopes = self._row(0 * one, cos, -sin, rate, 2 * x * rate)
-        factors = functions[:, self.factors].unbind(-1)
+        slopes = self._row(0 * one, cos, -sin, scale.expand_as(q), 2 * x * scale)
+        tables = self.factors.unbind(-1)
+        if not tables:  # M constant, no V
+            return _Products(one, q.new_zeros(0, 1, q.shape[1]))
+        factors = [functions[table] for table in tables]
         slope = [
-            _product([slopes[:, index], *factors[:d], *factors[d + 1 :]])
-            for d, index in enumerate(self.factors.unbind(-1))
+            _product([slopes[table], *factors[:d], *factors[d + 1 :]])
+            for d, table in enumerate(tables)
         ]
-        if not factors:  # M constant, no V
-            return _Products(one, q.new_zeros(len(q), 1, 0))
-        return _Products(_product(factors), torch.stack(slope, -1))
+        return _Products(_product(factors), torch.stack(slope))
 
     def _row(
         self, constant: Tensor, sin: Tensor, cos: Tensor, first: Tensor, second: Tensor
     ) -> Tensor:
-        """Return the row of functions of all joints, (B, 1 + 2 n)."""
-        f = torch.where(self.is_revolute, sin, first)
-        g = torch.where(self.is_revolute, cos, second)
-        return torch.cat([constant, torch.stack([f, g], -1).flatten(1)], 1)
+        """Return the row of functions of all joints, (1 + 2 n, B)."""
+        is_revolute = self.is_revolute.unsqueeze(1)
+        f = torch.where(is_revolute, sin, first)
+        g = torch.where(is_revolute, cos, second)
+        return torch.cat([constant, torch.stack([f, g], 1).flatten(0, 1)])
 
     def _rate(self, products: _Products, qd: Tensor) -> Tensor:
-        """Return the products' time derivatives, (B, P)."""
-        return (products.slope * qd[:, self.joints]).sum(-1)
+        """Return the products' time derivatives, (P, B)."""
+        return (products.slope * qd[self.joints.T]).sum(0)
 
     def _gradient(self, products: _Products, weight: Tensor) -> Tensor:
-        """Return sum_p weight_p grad phi_p, (B, n); `weight` (B, P)."""
-        parts = (products.slope * weight.unsqueeze(-1)).flatten(1)
-        return parts.new_zeros(len(parts), self.n).index_add(1, self.joints.flatten(), parts)
+        """Return sum_p weight_p grad phi_p, (B, n); `weight` (P, B) or (P, 1)."""
+        parts = (products.slope * weight).flatten(0, 1)
+        zero = parts.new_zeros(self.n, parts.shape[1])
+        return zero.index_add(0, self.joints.T.flatten(), parts).T
 
     def _energy_weights(self, qd: Tensor) -> Tensor:
-        """Return the w of each entry of M, (B, E)."""
-        w = qd[:, self.rows] * qd[:, self.columns]
-        return torch.where(self.rows == self.columns, 0.5 * w, w)
+        """Return the w of each entry of M, (E, B)."""
+        w = qd[self.rows] * qd[self.columns]
+        return torch.where((self.rows == self.columns).unsqueeze(1), 0.5 * w, w)
 
     def _mass_rows(self) -> Tensor:
         """Return C, (E, P)."""
@@ -203,13 +213,15 @@ class TrigonometricConservative(nn.Module):
         return zero.index_put((self.potential_product,), self.potential_coefficients)
 
     def _fill(self, entries: Tensor) -> Tensor:
-        matrix = entries.new_zeros(len(entries), self.n, self.n)
-        matrix[:, self.rows, self.columns] = entries
-        matrix[:, self.columns, self.rows] = entries
-        return matrix
+        """Return symmetric matrices (B, n, n) of the entries (E, B)."""
+        matrix = entries.new_zeros(self.n, self.n, entries.shape[1])
+        matrix[self.rows, self.columns] = entries
+        matrix[self.columns, self.rows] = entries
+        return matrix.permute(2, 0, 1)
 
-    def _times(self, entries: Tensor, vector: Tensor) -> Tensor:
-        return (self._fill(entries) @ vector.unsqueeze(-1)).squeeze(-1)
+
+def _times(matrix: Tensor, vector: Tensor) -> Tensor:
+    return (matrix @ vector.unsqueeze(-1)).squeeze(-1)
 
 
 def _product(factors: Sequence[Tensor]) -> Tensor:

@@ -33,7 +33,7 @@ from scipy.optimize import nnls
 import torch
 from torch import Tensor
 
-CHUNK = 2048  # samples; 80 MB of columns for 6 joints and 800 terms
+CHUNK = 512  # samples; 20 MB of columns for 6 joints and 800 terms
 HUBER_PASSES = 4
 
 
@@ -89,12 +89,13 @@ class LinearProblem:
             Z = friction[:, i] * u[:, None]
             y = tau[:, i] * u
             # Half of the columns do not act on a given joint.
-            acting = np.flatnonzero(regressor[:, i].any(0))
-            X = regressor[:, i, acting] * u[:, None]
-            self._aa[np.ix_(acting, acting)] += X.T @ X
-            self._ab[acting, i] += X.T @ Z
+            X_t = regressor[:, i].T
+            acting = np.flatnonzero(X_t.any(1))
+            X_t = X_t[acting] * u
+            self._aa[np.ix_(acting, acting)] += X_t @ X_t.T
+            self._ab[acting, i] += X_t @ Z
             self._bb[i] += Z.T @ Z
-            self._ra[acting] += X.T @ y
+            self._ra[acting] += X_t @ y
             self._rb[i] += Z.T @ y
             self._square += float(y @ y)
 
