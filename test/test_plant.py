@@ -33,7 +33,7 @@ START = np.array([[0.0, -1.2, 1.4, 0.3, 0.5, -0.2], [0.4, -1.0, 1.0, -0.3, 0.9, 
 
 def stored(plant, springs):
     """Compute the energy of the springs."""
-    return (springs**2 / (2 * plant.friction.stiffness())).sum((-1, -2))
+    return (springs**2 / (2 * plant.friction.stiffness())).sum((-3, -1))
 
 
 def run(plant, state, tau, steps):
@@ -92,7 +92,7 @@ def test_step_solves_its_inclusion(plants, rng):
 
 def draw_springs(rng, plant, shape=(2, 6)):
     """Draw forces that are admissible at rest, some at their limit."""
-    share = np.clip(rng.uniform(-1.3, 1.3, (*shape, 3)), -1, 1)
+    share = np.clip(rng.uniform(-1.3, 1.3, (3, *shape)), -1, 1)
     return share * plant.friction.limit(np.zeros(shape))
 
 
@@ -117,9 +117,9 @@ def test_step_with_springs_solves_its_equation(plants, rng, monkeypatch, kind, n
         state = State(START, qd, draw_springs(rng, plant))
         _, v, springs = plant.step(state, tau, terms)
         limit = plant.friction.limit(qd)
-        wanted = state.springs + plant.friction.stiffness() * h * v[..., None]
+        wanted = state.springs + plant.friction.stiffness() * h * v
         assert_allclose(springs, np.clip(wanted, -limit, limit), rtol=1e-12)
-        left = tau - drift - np.einsum('kij,kj->ki', M, v - qd) / h - springs.sum(-1)
+        left = tau - drift - np.einsum('kij,kj->ki', M, v - qd) / h - springs.sum(0)
         left -= plant.friction.viscous * v
         # Sweeps stop at 1e-11 rad/s, with 1e3 kg m^2 over 1 ms.
         assert_allclose(left, 0.0, atol=1e-3)
@@ -133,7 +133,7 @@ def test_batch_equals_single(plants, kind):
     one = plant.make_state(START[1:], np.full((1, 6), 0.5))
     one = run(plant, one, lambda i, drift: np.zeros((1, 6)), 100)
     for a, b in zip(two, one, strict=True):
-        assert_array_equal(a[:, 1], b[:, 0])
+        assert_array_equal(a[..., 1, :], b[..., 0, :])
 
 
 def test_fast_terms_equal_the_checked_ones(plants, rng):
@@ -177,7 +177,7 @@ def pull(plant, tau, duration_s):
     h = plant.time_step_s
     start = plant.make_state(np.zeros((1, 1)))
     path = run(plant, start, lambda i, _: np.full((1, 1), tau(i * h)), round(duration_s / h))
-    return State(path.q[:, 0, 0], path.qd[:, 0, 0], path.springs[:, 0, 0])
+    return State(path.q[:, 0, 0], path.qd[:, 0, 0], path.springs[..., 0, 0])
 
 
 def virgin(x):
@@ -210,9 +210,9 @@ def test_slow_motion_below_breakaway_draws_a_loop():
 
 
 def walk(plant, *ways):
-    springs, rest = np.zeros((1, 1, 3)), np.zeros((1, 1))
+    springs, limit = np.zeros((3, 1, 1)), plant.friction.limit(np.zeros((1, 1)))
     for way in ways:
-        springs = plant.stretch(springs, np.full((1, 1), way * PRESLIDING), rest)
+        springs = plant.stretch(springs, np.full((1, 1), way * PRESLIDING), limit)
     return springs.sum()
 
 
@@ -236,7 +236,7 @@ def test_what_a_joint_holds_at_rest_depends_on_its_arrival():
         tau = -stiffness * state.q - damping * state.qd
         state = plant.step(state, tau, plant.terms(state.q, state.qd))
     assert_array_equal(state.qd, 0.0)
-    held = state.springs.sum(-1)
+    held = state.springs.sum(0)
     # The springs balance the controller, but for what a speed below CREEP could change.
     assert_allclose(held, -stiffness * state.q, rtol=0, atol=1e-3 * LEVEL)
     assert held[0] > 0.5 * LEVEL
@@ -261,11 +261,12 @@ def test_springs_give_back_no_more_than_they_took(rng):
     gains = []
     for _ in range(200):
         way = rng.normal(size=shape) * PRESLIDING * rng.choice([0.0, 0.03, 0.3, 3.0], shape)
-        new = plant.stretch(springs, way, 0.02 * rng.normal(size=shape))
+        limit = plant.friction.limit(0.02 * rng.normal(size=shape))
+        new = plant.stretch(springs, way, limit)
         # Of each spring.
         kept = (new**2 - springs**2) / (2 * plant.friction.stiffness())
-        lost = new * way[..., None] - kept
-        late = springs * way[..., None] - kept
+        lost = new * way - kept
+        late = springs * way - kept
         gains.append((lost.min(), late.min()))
         springs = new
     least, late = np.min(gains, axis=0)

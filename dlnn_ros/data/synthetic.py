@@ -305,12 +305,13 @@ def _come_to_rest(plant: Plant, target: np.ndarray, seed: int) -> State:
     ]
     # Each joint has slid one way, then back by a part of the way over which friction turns.
     back = presliding * np.stack(draws)
-    springs = plant.stretch(state.springs, -np.sign(back) * presliding, state.qd)
-    springs = plant.stretch(springs, back, state.qd)
+    limit = plant.friction.limit(state.qd)
+    springs = plant.stretch(state.springs, -np.sign(back) * presliding, limit)
+    springs = plant.stretch(springs, back, limit)
     q = target
     for _ in range(3):  # The mass matrix hardly changes over a way of 1e-3 rad.
         M = plant.terms(q, state.qd).M
-        q = target - np.linalg.solve(BANDWIDTH**2 * M, springs.sum(-1)[..., None])[..., 0]
+        q = target - np.linalg.solve(BANDWIDTH**2 * M, springs.sum(0)[..., None])[..., 0]
     return State(q, state.qd, springs)
 
 

@@ -102,14 +102,14 @@ class Friction:
         return self.viscous * qd + self.level(qd) * np.sign(qd)
 
     def stiffness(self) -> np.ndarray:
-        """Compute that of the springs, (n, J) [N m/rad]; J = 0 if friction sticks rigidly."""
+        """Compute that of the springs, (J, 1, n) [N m/rad]; J = 0 if friction sticks rigidly."""
         if self.presliding == 0:
-            return np.zeros((len(self.coulomb), 0))
-        return self.breakaway[:, None] / (len(YIELD) * self.presliding * YIELD)
+            return np.zeros((0, 1, len(self.breakaway)))
+        return self.breakaway / (len(YIELD) * self.presliding * YIELD[:, None, None])
 
     def limit(self, qd: np.ndarray) -> np.ndarray:
-        """Compute what each spring of a joint carries at most, (..., n, 1) [N m]."""
-        return self.level(qd)[..., None] / len(YIELD)
+        """Compute what each spring of a joint carries at most, (..., n) [N m]."""
+        return self.level(qd) / len(YIELD)
 
 
 class Terms(NamedTuple):
@@ -120,7 +120,7 @@ class Terms(NamedTuple):
 
 
 class State(NamedTuple):
-    """Position and velocity (K, n) and the springs' forces (K, n, J) [N m] of K arms."""
+    """Position and velocity (K, n) and the springs' forces (J, K, n) [N m] of K arms."""
 
     q: np.ndarray
     qd: np.ndarray
@@ -155,12 +155,11 @@ class Plant:
     def make_state(self, q: np.ndarray, qd: np.ndarray | None = None) -> State:
         """Make a state with relaxed springs from `q` and `qd` (K, n), at rest by default."""
         qd = np.zeros_like(q) if qd is None else qd
-        return State(q, qd, np.zeros((*q.shape, self._stiffness.shape[1])))
+        return State(q, qd, np.zeros((len(self._stiffness), *q.shape)))
 
-    def stretch(self, springs: np.ndarray, way: np.ndarray, qd: np.ndarray) -> np.ndarray:
-        """Compute the springs' forces (K, n, J) after a `way` (K, n) with the limits at `qd`."""
-        limit = self.friction.limit(qd)
-        return np.clip(springs + self._stiffness * way[..., None], -limit, limit)
+    def stretch(self, springs: np.ndarray, way: np.ndarray, limit: np.ndarray) -> np.ndarray:
+        """Compute the springs' forces (J, K, n) after a `way`, under a `limit` (K, n)."""
+        return _clip(springs + self._stiffness * way, limit)
 
     def terms(self, q: np.ndarray, qd: np.ndarray) -> Terms:
         """Compute the terms of the equation of motion at a state, which a controller may use."""
@@ -180,16 +179,17 @@ class Plant:
         h = self.time_step_s
         A = terms.M + self._damper
         b = apply(terms.M, qd) + h * (tau - terms.drift)
-        solve = self._solve_springs if self.friction.presliding else self._solve_rigid
-        v = solve(A, b, qd, springs)
-        v[np.abs(v) < CREEP] = 0.0
-        if self.friction.presliding:
-            springs = self.stretch(springs, h * v, qd)
+        if self.friction.presliding == 0:
+            v = self._solve_rigid(A, b, qd)
+            v[np.abs(v) < CREEP] = 0.0
+        else:
+            limit = self.friction.limit(qd)
+            v = self._solve_springs(A, b, qd, springs, limit)
+            v[np.abs(v) < CREEP] = 0.0
+            springs = self.stretch(springs, h * v, limit)
         return State(q + h * v, v, springs)
 
-    def _solve_rigid(
-        self, A: np.ndarray, b: np.ndarray, qd: np.ndarray, _: np.ndarray
-    ) -> np.ndarray:
+    def _solve_rigid(self, A: np.ndarray, b: np.ndarray, qd: np.ndarray) -> np.ndarray:
         F = self.time_step_s * self.friction.level(qd)
         sign = np.sign(qd)
         v = self._solve_with_signs(A, b, F, sign)
@@ -214,38 +214,47 @@ class Plant:
         return v
 
     def _solve_springs(
-        self, A: np.ndarray, b: np.ndarray, qd: np.ndarray, springs: np.ndarray
+        self,
+        A: np.ndarray,
+        b: np.ndarray,
+        qd: np.ndarray,
+        springs: np.ndarray,
+        limit: np.ndarray,
     ) -> np.ndarray:
         h = self.time_step_s
         # Impulses of a step and their slope over v: h F_j, h W_j, h^2 k_j.
-        limit, impulse, slope = h * self.friction.limit(qd), h * springs, h * h * self._stiffness
+        impulse, limit, slope = h * springs, h * limit, h * h * self._stiffness
         tolerance = VELOCITY_TOLERANCE * A[:, self._diagonal, self._diagonal]
-        wanted = impulse + slope * qd[..., None]
-        side = np.sign(wanted) * (np.abs(wanted) > limit)
+        wanted = impulse + slope * qd
+        side = np.sign(wanted - _clip(wanted, limit))
         for _ in range(MAX_NEWTON_STEPS):
             holds = side == 0.0
-            fixed = np.where(holds, impulse, side * limit).sum(-1)
-            gain = (holds * slope).sum(-1)
+            fixed = (holds * impulse + side * limit).sum(0)
+            gain = (holds * slope).sum(0)
             S = A.copy()
             S[:, self._diagonal, self._diagonal] += gain
             v = np.linalg.solve(S, (b - fixed)[..., None])[..., 0]
-            wanted = impulse + slope * v[..., None]
-            kept = np.clip(wanted, -limit, limit)
-            wrong = (np.abs(fixed + gain * v - kept.sum(-1)) > tolerance).any(axis=1)
+            wanted = impulse + slope * v
+            kept = _clip(wanted, limit)
+            wrong = (np.abs(fixed + gain * v - kept.sum(0)) > tolerance).any(axis=1)
             if not wrong.any():
                 return v
             # One state at a time: from sliding forth a spring holds before it slides back.
-            target = np.sign(wanted) * (wanted != kept)
-            side = np.clip(target, side - 1.0, side + 1.0)
+            side += _clip(np.sign(wanted - kept) - side, 1.0)
         for k in np.flatnonzero(wrong):
-            kinks = _find_kinks(limit[k], impulse[k], slope)
-            v[k] = _solve_by_sweeps(A[k], b[k] + len(YIELD) * limit[k, :, 0], kinks, v[k])
+            kinks = _find_kinks(limit[k], impulse[:, k].T, slope[:, 0].T)
+            v[k] = _solve_by_sweeps(A[k], b[k] + len(YIELD) * limit[k], kinks, v[k])
         return v
 
 
 def apply(M: np.ndarray, x: np.ndarray) -> np.ndarray:
     """Multiply K matrices by K vectors."""
     return (M @ x[..., None])[..., 0]
+
+
+def _clip(x: np.ndarray, limit: np.ndarray | float) -> np.ndarray:
+    # Faster than np.clip for arrays of this size.
+    return np.minimum(np.maximum(x, -limit), limit)
 
 
 class Kink(NamedTuple):
@@ -257,9 +266,9 @@ class Kink(NamedTuple):
 
 
 def _find_kinks(limit: np.ndarray, impulse: np.ndarray, slope: np.ndarray) -> list[list[Kink]]:
-    """Find, per joint, the kinks of sum_j clip(impulse_j + slope_j v, -limit, limit), sorted."""
+    """Find the kinks of sum_j clip(impulse_j + slope_j v, -limit, limit) per joint, sorted."""
     kinks: list[list[Kink]] = []
-    for (w,), p, s in zip(limit.tolist(), impulse.tolist(), slope.tolist(), strict=True):
+    for w, p, s in zip(limit.tolist(), impulse.tolist(), slope.tolist(), strict=True):
         pairs = [(x, y) for x, y in zip(p, s, strict=True) if y > 0]
         ends = [Kink((e * w - x) / y, 0.0, -e * y) for x, y in pairs for e in (-1.0, 1.0)]
         kinks.append(sorted(ends))
