@@ -239,8 +239,7 @@ class Plant:
             wrong = (np.abs(fixed + gain * v - kept.sum(0)) > tolerance).any(axis=1)
             if not wrong.any():
                 return v
-            # One state at a time: from sliding forth a spring holds before it slides back.
-            side += _clip(np.sign(wanted - kept) - side, 1.0)
+            side = np.sign(wanted - kept)
         for k in np.flatnonzero(wrong):
             kinks = _find_kinks(limit[k], impulse[:, k].T, slope[:, 0].T)
             v[k] = _solve_by_sweeps(A[k], b[k] + len(YIELD) * limit[k], kinks, v[k])
@@ -252,7 +251,7 @@ def apply(M: np.ndarray, x: np.ndarray) -> np.ndarray:
     return (M @ x[..., None])[..., 0]
 
 
-def _clip(x: np.ndarray, limit: np.ndarray | float) -> np.ndarray:
+def _clip(x: np.ndarray, limit: np.ndarray) -> np.ndarray:
     # Faster than np.clip for arrays of this size.
     return np.minimum(np.maximum(x, -limit), limit)
 
