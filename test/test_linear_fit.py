@@ -121,6 +121,17 @@ def test_huber_ignores_outliers(rng):
     assert errors[1] < 0.1 * errors[0]
 
 
+def test_samples_that_do_not_count_have_no_effect(rng):
+    clean = make_motion(rng)
+    counts = rng.random(clean.tau.shape) < 0.7
+    motion = clean._replace(tau=clean.tau + 50.0 * torch.from_numpy(~counts))
+    model = Model()
+    fit(model, motion, 1e-14, counts=counts)
+    assert relative_error(model, clean) < RTOL_EXACT
+    fit(model, motion, 1e-14)
+    assert relative_error(model, clean) > 1e-2
+
+
 # ---- against a dense solver
 
 RIDGE = 1e-3

@@ -226,8 +226,9 @@ def accumulate(
         Its present coefficients do not matter.
     motion : Motion
         The samples.
-    weight : array, (n,)
-        Factor on the errors in model units: torque_scale / standard deviation of the torque.
+    weight : array, (n,) or (N, n)
+        Factor on the errors in model units: torque_scale / standard deviation of the torque,
+        or 0 where a sample shall not count for a joint.
     huber_delta : float
         Weighted errors of `around` beyond it count less; 0 for the plain square.
     around : Solution, optional
@@ -240,8 +241,11 @@ def accumulate(
     )
     friction = model.dissipation.coefficients().shape[1] + motion.context.shape[2] - 1
     problem = LinearProblem(n, free, friction)
+    weight = np.broadcast_to(weight, motion.tau.shape)
+    start = 0
     for chunk in columns(model, motion):
-        u = np.broadcast_to(weight, chunk.tau.shape)
+        u = weight[start : start + len(chunk.tau)]
+        start += len(chunk.tau)
         if huber_delta > 0 and around is not None:
             fitted = chunk.regressor @ around.free + (chunk.friction * around.friction).sum(-1)
             error = np.abs(chunk.tau - fitted) * u
@@ -264,7 +268,13 @@ def assign(model: LinearModel, solution: Solution) -> None:
         model.memory.set_weights(friction[:, laws:])
 
 
-def fit(model: LinearModel, motion: Motion, ridge: float, huber_delta: float = 0.0) -> Solution:
+def fit(
+    model: LinearModel,
+    motion: Motion,
+    ridge: float,
+    huber_delta: float = 0.0,
+    counts: np.ndarray | None = None,
+) -> Solution:
     """
     Fit a model to the torque, each joint weighted by its inverse standard deviation.
 
@@ -278,6 +288,9 @@ def fit(model: LinearModel, motion: Motion, ridge: float, huber_delta: float = 0
         Weight of the squared coefficients, on columns of unit size; > 0.
     huber_delta : float
         Errors beyond it, in standard deviations of the torque, count linearly; 0 for none.
+    counts : array of bool, (N, n), optional
+        Samples that count for a joint. Leave out those before its first motion, where the
+        state of the memory is not known.
 
     Returns
     -------
@@ -291,6 +304,8 @@ def fit(model: LinearModel, motion: Motion, ridge: float, huber_delta: float = 0
 
     """
     weight = model.torque_scale / motion.tau.numpy().std(0)
+    if counts is not None:
+        weight = weight * counts
     solution = accumulate(model, motion, weight).solve(ridge)
     if huber_delta > 0:
         for _ in range(HUBER_PASSES):
