@@ -49,7 +49,9 @@ def functional_torque(model: LagrangianModel, q: Tensor, qd: Tensor, qdd: Tensor
         return momentum_rate - torch.func.grad(lagrangian, 0)(q1, qd1)
 
     tau = torch.func.vmap(conservative_torque)(q, qd, qdd)
-    return model.torque_scale * (tau + model.dissipation(q, qd))
+    return model.torque_scale * (
+        tau + model.dissipation(q, qd, None, model.dissipation.activation(qd))
+    )
 
 
 def ours(model: LagrangianModel, q: Tensor, qd: Tensor, qdd: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> Result:
     """Run the command."""
     from dlnn_ros.learning.checkpoint import load_model
-    from dlnn_ros.learning.evaluate import check_joints, evaluate
+    from dlnn_ros.learning.evaluate import check_joints, evaluate_views, merge_scores
     from dlnn_ros.learning.model_folder import CURVE_FILE
     from dlnn_ros.learning.report import (
         curve_plot,
@@ -34,6 +34,7 @@ def run(args: argparse.Namespace) -> Result:
         prediction_plots,
         score_table,
         text_table,
+        view_table,
         write_report,
     )
     from dlnn_ros.learning.traces import share_seen
@@ -50,12 +51,14 @@ def run(args: argparse.Namespace) -> Result:
             f'warning: {seen:.0%} of what the model was trained on is in this data; '
             'its scores say nothing about other data'
         )
-    evaluation = evaluate(model, part)
+    views = evaluate_views(model, part)
+    evaluation = next(iter(views.values()))
+    scores = merge_scores(views)
     unit = effort_unit(dataset.robot.effort.kind)
     table = score_table(
         f'{description.kind} on {dataset.source}, {args.role}, '
-        f'{evaluation.scores["samples"]} samples; {part.trajectories[0].method}',
-        evaluation.scores,
+        f'{scores["samples"]} samples, as {scores["view"]}; {part.trajectories[0].method}',
+        scores,
         unit,
     )
     path = Path(args.report) if args.report else Path(args.model) / 'report.html'
@@ -64,15 +67,19 @@ def run(args: argparse.Namespace) -> Result:
         for prediction in evaluation.predictions
         for p in prediction_plots(prediction, dataset.robot.joints, unit)
     ]
+    by_view = view_table(views)
     about = paragraph(f'Derivatives: {part.trajectories[0].method}. Model: {args.model}.')
     plots += curve_plot(Path(args.model) / CURVE_FILE)
-    write_report(path, f'{description.kind}: measured against predicted', [about, table, *plots])
+    write_report(
+        path, f'{description.kind}: measured against predicted', [about, table, by_view, *plots]
+    )
     data = {
-        **evaluation.scores,
+        **scores,
         'model': args.model,
         'kind': description.kind,
         'role': args.role,
         'seen_in_training': seen,
         'report': str(path),
     }
-    return Result(data, f'{text_table(table)}\nreport: {path}')
+    text = '\n'.join([text_table(table), text_table(by_view), f'report: {path}'])
+    return Result(data, text)

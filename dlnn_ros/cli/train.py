@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> Result:
 def fit(dataset, config, out: Path, resume, overwrite: bool) -> dict[str, Any]:
     """Train with a progress bar, score, and write the model folder; return the result."""
     from dlnn_ros.learning.checkpoint import model_tensors
-    from dlnn_ros.learning.evaluate import evaluate
+    from dlnn_ros.learning.evaluate import evaluate_views, merge_scores
     from dlnn_ros.learning.train import train
 
     from .progress_bar import TrainingBar
@@ -108,7 +108,7 @@ def fit(dataset, config, out: Path, resume, overwrite: bool) -> dict[str, Any]:
     for role in ('train', 'validation', 'test'):
         part = dataset.role(role)
         if len(part):
-            scores[role] = evaluate(model, part).scores
+            scores[role] = merge_scores(evaluate_views(model, part))
     description = replace(fitted.description, metrics=scores)
     from dlnn_ros.learning.model_folder import CURVE_FILE, save_model
 

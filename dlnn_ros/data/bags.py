@@ -39,6 +39,7 @@ from dlnn_ros.data.bag_files import (
     open_files,
     read_chunks,
 )
+from dlnn_ros.data.observation import ObservationFilter
 from dlnn_ros.data.trajectory import Recording, RecordingSet
 import numpy as np
 import yaml
@@ -437,13 +438,14 @@ def _unwrap(q: np.ndarray, robot: Robot) -> np.ndarray:
 
 
 class _Note(NamedTuple):
-    """What write_bag notes of a recording: first and last stamp [ns], name, group, role."""
+    """What write_bag notes of a recording: first and last stamp [ns], and what no message says."""
 
     first_ns: int
     last_ns: int
     name: str
     group: str
     role: str
+    observation_filter: dict[str, Any] | None = None
 
 
 def _parse_notes(path: Path, text: str | None) -> list[_Note]:
@@ -451,7 +453,14 @@ def _parse_notes(path: Path, text: str | None) -> list[_Note]:
         return []
     try:
         return [
-            _Note(int(x['first_ns']), int(x['last_ns']), *(str(x[k]) for k in _Note._fields[2:]))
+            _Note(
+                int(x['first_ns']),
+                int(x['last_ns']),
+                str(x['name']),
+                str(x['group']),
+                str(x['role']),
+                x.get('observation_filter'),
+            )
             for x in yaml.safe_load(text)
         ]
     except (yaml.YAMLError, KeyError, TypeError, ValueError):
@@ -472,6 +481,15 @@ def _restore_names(bag: Bag, notes: Sequence[_Note]) -> tuple[Recording, ...]:
             name = f'{note.name}#{parts[note.name]}' if parts[note.name] else note.name
             parts[note.name] += 1
             r = replace(r, name=name, group=note.group, role=note.role)
+            if note.observation_filter is not None:
+                r = replace(
+                    r,
+                    observation_filter=from_mapping(
+                        ObservationFilter,
+                        note.observation_filter,
+                        f'{bag.report.path}: {RECORDINGS_KEY}',
+                    ),
+                )
         named.append(r)
     return tuple(named)
 
@@ -543,7 +561,14 @@ def _write(target: Path, recording_set: RecordingSet, topic: str, storage: str) 
     with open_writer(target, storage) as writer:
         writer.set_custom_data(ROBOT_KEY, yaml.safe_dump(to_mapping(robot), sort_keys=False))
         noted = [
-            _Note(int(s[0]), int(s[-1]), r.name, r.group, r.role)._asdict()
+            _Note(
+                int(s[0]),
+                int(s[-1]),
+                r.name,
+                r.group,
+                r.role,
+                to_mapping(r.observation_filter),
+            )._asdict()
             for r, s in zip(recording_set.recordings, stamps, strict=True)
         ]
         writer.set_custom_data(RECORDINGS_KEY, yaml.safe_dump(noted, sort_keys=False))

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dlnn_ros.config import load_robot, Robot
+from dlnn_ros.data.observation import ObservationFilter
 from dlnn_ros.data.trajectory import Dataset, Recording, RecordingSet, Trajectory
 import numpy as np
 
@@ -28,6 +29,8 @@ PERIOD_S = 0.1
 BLOCKS = 6  # motions per recording
 # At the cuts between recordings the arm stands still; real files stay below 0.02 deg per sample.
 REST_DEG = 0.2
+# What the 10 Hz files went through before they were decimated.
+PREPARED = ObservationFilter(cutoff_hz=4.0)
 
 
 def kuka_forward(path: str | Path) -> RecordingSet:
@@ -46,7 +49,7 @@ def kuka_forward(path: str | Path) -> RecordingSet:
         y = _matrix(path, mat, f'y_{part}', AXES, n)
         for name, role, cut in _cuts(path, part, y, length):
             t = PERIOD_S * np.arange(cut.stop - cut.start)
-            recordings.append(_recording(robot, t, y[:, cut], u[:, cut], name, role))
+            recordings.append(_recording(robot, t, y[:, cut], u[:, cut], name, role, PREPARED))
     return RecordingSet(robot, tuple(recordings), str(path))
 
 
@@ -68,7 +71,8 @@ def kuka_inverse(path: str | Path) -> Dataset:
         for name, role, cut in _cuts(path, part, u[:AXES], length):
             t = PERIOD_S * np.arange(cut.stop - cut.start)
             qd, qdd = (np.radians(u[k * AXES : (k + 1) * AXES, cut]).T for k in (1, 2))
-            recording = _recording(robot, t, u[:AXES, cut], y[:, cut], name, role, velocity=qd)
+            q, tau = u[:AXES, cut], y[:, cut]
+            recording = _recording(robot, t, q, tau, name, role, PREPARED, velocity=qd)
             trajectories.append(
                 Trajectory(recording, recording.q, qd, qdd, 'derivatives of the benchmark file')
             )
@@ -116,6 +120,7 @@ def kuka_shifted(path: str | Path) -> RecordingSet:
                     tau[:, has_q],
                     f'{prefix}{number:02d}',
                     prefix,
+                    PREPARED,
                 )
             )
     return RecordingSet(robot, _hold_out(recordings), str(path))
@@ -190,12 +195,22 @@ def _recording(
     tau: np.ndarray,
     name: str,
     role: str,
+    observation_filter: ObservationFilter | None = None,
     velocity: np.ndarray | None = None,
 ) -> Recording:
     """Make a recording from (6, N) arrays, position in degrees relative to home."""
     q = np.radians(q_deg.T) + robot.position_offset
     valid = np.isfinite(tau).all(axis=0)
-    return Recording(t, q, tau.T, velocity, valid=valid, name=name, role=role)
+    return Recording(
+        t,
+        q,
+        tau.T,
+        velocity,
+        valid=valid,
+        name=name,
+        role=role,
+        observation_filter=observation_filter,
+    )
 
 
 def _load(path: str | Path) -> dict[str, Any]:

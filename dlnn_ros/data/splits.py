@@ -17,6 +17,9 @@ import numpy as np
 GUARD_S = 0.5
 # Less than this cannot be scored in any useful way.
 MIN_SAMPLES = 8
+# Kept before a cut without being fitted or scored: positions that tell friction with memory what
+# it comes from. No effort of another part is used.
+LEAD_S = 10.0
 # From so many groups on, the role takes whole ones: with fewer, training would lose too much.
 GROUPS_FOR = {'test': 3, 'validation': 6}
 
@@ -115,18 +118,21 @@ def _cut(trajectory: Trajectory, shares: dict[str, float]) -> list[Trajectory]:
         spans.append(('test', 1.0 - test, 1.0))
     parts = []
     for number, (role, start, stop) in enumerate(spans):
+        used = np.ones(len(t), bool)
         keep = np.ones(len(t), bool)
         if number > 0:
-            keep &= t >= t[0] + start * duration + guard
+            begin = t[0] + start * duration
+            used = t >= begin + guard
+            keep = t >= begin - LEAD_S
         if number < len(spans) - 1:
             keep &= t < t[0] + stop * duration
-        if keep.sum() < MIN_SAMPLES:
+        if (used & keep).sum() < MIN_SAMPLES:
             return []
-        parts.append(_slice(trajectory, keep, role))
+        parts.append(_slice(trajectory, keep, used, role))
     return parts
 
 
-def _slice(trajectory: Trajectory, keep: np.ndarray, role: str) -> Trajectory:
+def _slice(trajectory: Trajectory, keep: np.ndarray, used: np.ndarray, role: str) -> Trajectory:
     r = trajectory.recording
     recording = replace(
         r,
@@ -134,7 +140,7 @@ def _slice(trajectory: Trajectory, keep: np.ndarray, role: str) -> Trajectory:
         q=r.q[keep],
         tau=r.tau[keep],
         velocity=None if r.velocity is None else r.velocity[keep],
-        valid=trajectory.valid[keep],
+        valid=(trajectory.valid & used)[keep],
         name=f'{r.name}[{role}]',
         role=role,
     )

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from dlnn_ros.config import Robot
+from dlnn_ros.data.observation import ObservationFilter
 import numpy as np
 
 ROLES = ('', 'train', 'validation', 'test')
@@ -58,6 +59,8 @@ class Recording:
         Repeats of one motion share a group and are never split apart; `name` where empty.
     role : str
         'train', 'validation' or 'test' where the source prescribes it, else ''.
+    observation_filter : ObservationFilter or None
+        Low-pass that the recorded effort went through; None for none.
 
     """
 
@@ -69,6 +72,7 @@ class Recording:
     name: str = 'recording'
     group: str = ''
     role: str = ''
+    observation_filter: ObservationFilter | None = None
 
     def __post_init__(self) -> None:
         put = object.__setattr__

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+import math
 from typing import Any
 
 from dlnn_ros.config import from_mapping
@@ -33,6 +34,8 @@ class DlnnConfig:
         False gives a Lagrangian network without friction (DeLaN, LNN).
     aux_size : int
         Auxiliary inputs of the dissipation network, >= 0.
+    asymmetric : bool
+        Term f of Eq. (8) apart for the two directions of motion.
 
     """
 
@@ -48,6 +51,7 @@ class DlnnConfig:
     coulomb_gain: float = 1e6
     dissipative: bool = True
     aux_size: int = 0
+    asymmetric: bool = False
 
     def __post_init__(self) -> None:
         for name in ('width', 'depth', 'dissipation_width', 'dissipation_depth'):
@@ -60,6 +64,142 @@ class DlnnConfig:
             raise ValueError(f'dropout is {self.dropout}, must be in [0, 1)')
         if self.aux_size < 0:
             raise ValueError(f'aux_size is {self.aux_size}, must be >= 0')
+
+
+@dataclass(frozen=True)
+class Element:
+    """
+    One bristle element, Eq. (19).
+
+    Attributes
+    ----------
+    zeta : float
+        Way over which it bends to its limit [rad | m], > 0.
+    slip_velocity : float or None
+        Speed at which the limit has fallen to a half [rad/s | m/s], > 0; None: it does not fall.
+    relaxation_s : float or None
+        Time in which it relaxes [s], > 0; None: it does not.
+
+    """
+
+    zeta: float
+    slip_velocity: float | None = None
+    relaxation_s: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ('zeta', 'slip_velocity', 'relaxation_s'):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f'{name} is {value}, must be finite and > 0')
+
+
+# Ways of a gearbox from its encoder's resolution up to visible motion, slip from creep upwards.
+DEFAULT_ELEMENTS = (
+    *(
+        Element(zeta, slip_velocity)
+        for zeta in (1e-5, 1e-4, 3e-4, 1e-3)
+        for slip_velocity in (1e-4, 1e-3, 1e-2, None)
+    ),
+    Element(1e-5, 1e-3, 4.0),
+    Element(1e-5, None, 4.0),
+)
+
+
+@dataclass(frozen=True)
+class MemoryConfig:
+    """
+    Bank of bristle elements that every joint has, Eq. (19).
+
+    Attributes
+    ----------
+    elements : tuple of Element
+        The bank, or where a learned one starts.
+    learned : bool
+        Whether zeta, slip velocity and relaxation time are fitted for each joint, within
+        `dynamics.memory.BOUNDS`; what is None stays so.
+    weight_width : int
+        Width of a network by which the weights depend on q; 0 for constant weights.
+    dead_band : float
+        Way that a joint has to move before the elements follow, against position noise
+        [rad | m], >= 0.
+
+    """
+
+    elements: tuple[Element, ...] = DEFAULT_ELEMENTS
+    learned: bool = False
+    weight_width: int = 0
+    dead_band: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.elements:
+            raise ValueError('elements is empty; friction with memory needs at least one')
+        if self.weight_width < 0:
+            raise ValueError(f'weight_width is {self.weight_width}, must be >= 0')
+        if not 0 <= self.dead_band < math.inf:
+            raise ValueError(f'dead_band is {self.dead_band}, must be finite and >= 0')
+
+
+@dataclass(frozen=True)
+class DlnnMemoryConfig(DlnnConfig):
+    """
+    Architecture of a dLNN with friction that remembers how the joint moved.
+
+    Attributes
+    ----------
+    memory : MemoryConfig
+        Its elements; the others are those of :class:`DlnnConfig`.
+
+    """
+
+    memory: MemoryConfig = MemoryConfig()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.dissipative:
+            raise ValueError('dissipative is false, which a model with friction cannot be')
+
+
+@dataclass(frozen=True)
+class LinearMemoryConfig:
+    """
+    Model that is linear in its parameters: trigonometric M and V, friction laws, memory; Eq. (21).
+
+    Attributes
+    ----------
+    mass_degree, potential_degree : int
+        Joints in a product of M and of V, >= 0.
+    stribeck_velocities : tuple of float
+        Velocities of the laws by which dry friction falls with speed [rad/s | m/s], > 0.
+    coulomb_gain : float
+        k of tanh(k qd) [s/rad], > 0.
+    memory : MemoryConfig or None
+        Elements of friction with memory, fixed ones with constant weights; None for none.
+    ridge : float
+        Penalty on the coefficients of columns of unit size, > 0.
+
+    """
+
+    mass_degree: int = 1
+    potential_degree: int = 3
+    stribeck_velocities: tuple[float, ...] = (0.003, 0.01, 0.03, 0.1, 0.3)
+    coulomb_gain: float = 1e6
+    memory: MemoryConfig | None = MemoryConfig()
+    ridge: float = 1e-4
+
+    def __post_init__(self) -> None:
+        for name in ('mass_degree', 'potential_degree'):
+            if getattr(self, name) < 0:
+                raise ValueError(f'{name} is {getattr(self, name)}, must be >= 0')
+        for name in ('coulomb_gain', 'ridge'):
+            if not getattr(self, name) > 0:
+                raise ValueError(f'{name} is {getattr(self, name)}, must be > 0')
+        if not all(v > 0 for v in self.stribeck_velocities):
+            raise ValueError(f'stribeck_velocities {self.stribeck_velocities} must be > 0')
+        if self.memory and (self.memory.learned or self.memory.weight_width):
+            raise ValueError(
+                'memory: learned elements and weights that depend on q are not linear in the '
+                'parameters; use model dlnn_memory for them'
+            )
 
 
 @dataclass(frozen=True)
@@ -143,9 +283,11 @@ class LinearConfig:
 
 CONFIGS: dict[str, type] = {
     'dlnn': DlnnConfig,
+    'dlnn_memory': DlnnMemoryConfig,
     'lnn': DlnnConfig,
     'mlp': MlpConfig,
     'linear': LinearConfig,
+    'linear_memory': LinearMemoryConfig,
 }
 
 

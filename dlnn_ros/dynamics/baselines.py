@@ -36,11 +36,16 @@ class MlpModel(InverseDynamicsModel):
         self.net = JetMLP(inputs, self.n, config.width, config.depth, config.dropout)
         self.torque_scale = scales.torque
 
-    def inverse_dynamics(
-        self, q: Tensor, qd: Tensor, qdd: Tensor, aux: Tensor | None = None
+    def torque(
+        self,
+        q: Tensor,
+        qd: Tensor,
+        qdd: Tensor,
+        context: Tensor | None = None,
+        aux: Tensor | None = None,
     ) -> Tensor:
         """Return tau, (..., n) [N m | N]."""
-        del aux
+        del context, aux
         lead, (q, qd, qdd) = flatten(self.n, q, qd, qdd)
         inputs = [self.encoding(q), qd * self.inverse_velocity, qdd * self.inverse_acceleration]
         if self.velocity_sign:
@@ -68,11 +73,16 @@ class LinearModel(InverseDynamicsModel):
             parts.append(q.new_ones(len(q), 1))
         return torch.cat(parts, -1)
 
-    def inverse_dynamics(
-        self, q: Tensor, qd: Tensor, qdd: Tensor, aux: Tensor | None = None
+    def torque(
+        self,
+        q: Tensor,
+        qd: Tensor,
+        qdd: Tensor,
+        context: Tensor | None = None,
+        aux: Tensor | None = None,
     ) -> Tensor:
         """Return tau, (..., n) [N m | N]."""
-        del aux
+        del context, aux
         lead, (q, qd, qdd) = flatten(self.n, q, qd, qdd)
         return (self.features(q, qd, qdd) @ self.weight.T).view(*lead, self.n)
 

@@ -3,7 +3,8 @@ The dissipative half: a torque that can only take energy out, Eqs. (7)-(8).
 
     d = (chol_D chol_D' + eps I) qd + f * tanh(k qd),      f_i(q, qd) > 0
 
-so `qd'd = |chol_D' qd|^2 + eps |qd|^2 + sum_i f_i qd_i tanh(k qd_i) >= 0` for any weights.
+so `qd'd = |chol_D' qd|^2 + eps |qd|^2 + sum_i f_i qd_i tanh(k qd_i) >= 0` for any weights.  An
+asymmetric `f` has one value for either direction, which keeps that.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ class DissipationNetwork(nn.Module):
         k [s/rad]; 1e6 makes it the sign of qd.
     aux_size : int
         Number of auxiliary inputs (temperature, payload), Eq. (18d).
+    asymmetric : bool
+        Whether f differs between the two directions.
 
     """
 
@@ -55,6 +58,7 @@ class DissipationNetwork(nn.Module):
         coulomb: bool,
         coulomb_gain: float,
         aux_size: int = 0,
+        asymmetric: bool = False,
     ) -> None:
         super().__init__()
         n = len(is_revolute)
@@ -62,16 +66,31 @@ class DissipationNetwork(nn.Module):
         self.register_buffer('inverse_velocity_scale', 1.0 / torch.tensor(velocity_scale), False)
         self.factor = CholeskyFactor(n)
         inputs = self.encoding.size + n + aux_size
-        outputs = self.factor.size + (n if coulomb else 0)
-        self.net = JetMLP(inputs, outputs, width, depth, dropout)
+        levels = (2 if asymmetric else 1) * n if coulomb else 0
+        self.net = JetMLP(inputs, self.factor.size + levels, width, depth, dropout)
         self.eps = eps
         self.scale = scale
         self.coulomb = coulomb
         self.coulomb_gain = coulomb_gain
         self.aux_size = aux_size
+        self.asymmetric = asymmetric
 
-    def forward(self, q: Tensor, qd: Tensor, aux: Tensor | None = None) -> Tensor:
-        """Return d, (B, n); `qd @ d >= 0` and d = 0 at qd = 0."""
+    def activation(self, qd: Tensor) -> Tensor:
+        """Return tanh(k qd), the sign of motion that f is multiplied by, Eq. (8)."""
+        return torch.tanh(self.coulomb_gain * qd)
+
+    def forward(self, q: Tensor, qd: Tensor, aux: Tensor | None, activation: Tensor) -> Tensor:
+        """
+        Return d, (B, n); `qd @ d >= 0` and d = 0 at qd = 0.
+
+        Parameters
+        ----------
+        q, qd : Tensor, (B, n)
+        aux : Tensor, (B, aux_size), or None
+        activation : Tensor, (B, n)
+            Of :meth:`activation`, or that as a low-passed recording shows it.
+
+        """
         inputs = [self.encoding(q), qd * self.inverse_velocity_scale]
         if self.aux_size:
             if aux is None:
@@ -83,5 +102,9 @@ class DissipationNetwork(nn.Module):
         column = qd.unsqueeze(-1)
         d = (chol @ (chol.transpose(1, 2) @ column)).squeeze(-1) + self.eps * qd
         if self.coulomb:
-            d = d + nn.functional.softplus(y[:, size:]) * torch.tanh(self.coulomb_gain * qd)
+            level = nn.functional.softplus(y[:, size:])
+            if self.asymmetric:
+                forwards, backwards = level.chunk(2, -1)
+                level = torch.where(activation > 0, forwards, backwards)
+            d = d + level * activation
         return d

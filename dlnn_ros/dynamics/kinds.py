@@ -7,10 +7,20 @@ from typing import Any
 
 from dlnn_ros.config import to_mapping
 
-from .architecture import CONFIGS, DlnnConfig, LinearConfig, MlpConfig, Scales
+from .architecture import (
+    CONFIGS,
+    DlnnConfig,
+    LinearConfig,
+    LinearMemoryConfig,
+    MlpConfig,
+    Scales,
+)
 from .baselines import LinearModel, MlpModel
-from .dlnn import make_dlnn
+from .dlnn import LagrangianModel, make_dlnn
+from .linear_friction import LinearDissipation
+from .memory import FrictionMemory
 from .model import InverseDynamicsModel
+from .trigonometric import TrigonometricConservative
 
 
 def make_model(
@@ -43,5 +53,21 @@ def make_model(
         return make_dlnn(config, scales, tuple(is_revolute), has_gravity)
     if isinstance(config, MlpConfig):
         return MlpModel(config, scales, is_revolute)
+    if isinstance(config, LinearMemoryConfig):
+        return _make_linear_memory(config, scales, is_revolute, has_gravity)
     assert isinstance(config, LinearConfig)
     return LinearModel(config, len(is_revolute))
+
+
+def _make_linear_memory(
+    config: LinearMemoryConfig, scales: Scales, is_revolute: Sequence[bool], has_gravity: bool
+) -> LagrangianModel:
+    conservative = TrigonometricConservative(
+        is_revolute, scales.position, config.mass_degree, config.potential_degree, has_gravity
+    )
+    n = len(is_revolute)
+    dissipation = LinearDissipation(n, config.stribeck_velocities, config.coulomb_gain)
+    memory = None
+    if config.memory is not None:
+        memory = FrictionMemory(config.memory, is_revolute, scales.position)
+    return LagrangianModel(n, conservative, dissipation, scales.torque, memory)

@@ -28,6 +28,8 @@ class LinearDissipation(nn.Module):
         Number of joints.
     stribeck_velocities : sequence of float
         v_k, > 0 [rad/s | m/s]; may be empty.
+    coulomb_gain : float
+        k [s/rad].
 
     Attributes
     ----------
@@ -47,15 +49,22 @@ class LinearDissipation(nn.Module):
 
     squared_velocity: Tensor
 
-    def __init__(self, n: int, stribeck_velocities: Sequence[float] = ()) -> None:
+    def __init__(
+        self, n: int, stribeck_velocities: Sequence[float] = (), coulomb_gain: float = 1e6
+    ) -> None:
         super().__init__()
         if not all(v > 0 for v in stribeck_velocities):
             raise ValueError(f'stribeck_velocities {tuple(stribeck_velocities)} must be > 0')
+        self.coulomb_gain = coulomb_gain
         squared = torch.tensor(stribeck_velocities, dtype=torch.float32).square()
         self.register_buffer('squared_velocity', squared, False)
         self.viscous = nn.Parameter(torch.zeros(n))
         self.coulomb = nn.Parameter(torch.zeros(n))
         self.stribeck = nn.Parameter(torch.zeros(n, len(stribeck_velocities)))
+
+    def activation(self, qd: Tensor) -> Tensor:
+        """Return tanh(k qd)."""
+        return torch.tanh(self.coulomb_gain * qd)
 
     def forward(self, q: Tensor, qd: Tensor, aux: Tensor | None, activation: Tensor) -> Tensor:
         """

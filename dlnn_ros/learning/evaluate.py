@@ -1,11 +1,21 @@
-"""Run a model over trajectories and score it in the units of the recorded effort."""
+"""
+Run a model over trajectories and score it in the units of the recorded effort.
+
+A recording is scored in one of two views.  *Served*: the model runs from sample to sample as a
+node would run it, without knowledge of the future and unfiltered.  *Recorded*: what the recording
+would show of the model's torque, where its effort was low-passed; only friction that jumps is
+changed by that.  A model with memory starts each recording with unbent elements, or *started*
+from the torque measured at its first sample, where the robot rests there; as that reads a torque
+which is then scored, it is reported apart.
+"""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
 from dlnn_ros.config import Robot
-from dlnn_ros.data.trajectory import Dataset, Trajectory
+from dlnn_ros.data.observation import observed_path, sample_path
+from dlnn_ros.data.trajectory import Dataset, REST_SPEED, Trajectory
 from dlnn_ros.dynamics.dlnn import LagrangianModel
 from dlnn_ros.dynamics.model import InverseDynamicsModel
 import numpy as np
@@ -13,23 +23,37 @@ import torch
 from torch import Tensor
 
 from . import metrics
+from .observation import context_at_samples
 
 CHUNK = 4096  # samples at a time; more costs memory and is not faster
-COMPONENTS = ('inertial', 'coriolis', 'gravity', 'dissipation')
+PATHS = {'served': sample_path, 'recorded': observed_path}
 
 
 class Prediction(NamedTuple):
     """
     A model along one trajectory.
 
-    effort is (N, n) in recorded units; components maps a name of `COMPONENTS` to the same,
-    empty for models without structure; dissipated is qd'd [W], (N,), or None.
+    Attributes
+    ----------
+    trajectory : Trajectory
+        What was run over.
+    effort : array, (N, n)
+        In recorded units.
+    components : dict
+        Inertial, coriolis, gravity, dissipation and, where there is one, memory: the same, by
+        name; empty for models without structure.
+    dissipated : array, (N,), or None
+        qd'd of the friction without memory [W].
+    surplus : array, (N,), or None
+        Energy put into the memory less what it stores since the start [J], Eq. (19).
+
     """
 
     trajectory: Trajectory
     effort: np.ndarray
     components: dict[str, np.ndarray]
-    dissipated: np.ndarray | None
+    dissipated: np.ndarray | None = None
+    surplus: np.ndarray | None = None
 
 
 class Evaluation(NamedTuple):
@@ -58,51 +82,127 @@ def check_joints(dataset: Dataset, robot: Robot) -> None:
 
 
 @torch.no_grad()
-def predict(model: InverseDynamicsModel, q: Tensor, qd: Tensor, qdd: Tensor) -> np.ndarray:
-    """Return tau, (N, n), of a model without memory on many samples, in bounded memory."""
-    chunks = zip(*(a.split(CHUNK) for a in (q, qd, qdd)), strict=True)
-    return torch.cat([model.inverse_dynamics(*chunk).cpu() for chunk in chunks]).numpy()
+def predict(
+    model: InverseDynamicsModel, q: Tensor, qd: Tensor, qdd: Tensor, context: Tensor
+) -> np.ndarray:
+    """Return tau, (N, n), of many samples with their context, in bounded memory."""
+    chunks = zip(*(a.split(CHUNK) for a in (q, qd, qdd, context)), strict=True)
+    return torch.cat([model.torque(*chunk).cpu() for chunk in chunks]).numpy()
 
 
 @torch.no_grad()
 def predict_trajectory(
-    model: InverseDynamicsModel, trajectory: Trajectory, gear_ratio: np.ndarray
+    model: InverseDynamicsModel,
+    trajectory: Trajectory,
+    gear_ratio: np.ndarray,
+    view: str = 'served',
+    is_started: bool = False,
 ) -> Prediction:
-    """Run a float64 model along one trajectory."""
+    """Run a float64 model along one trajectory in one of the views `PATHS` names."""
     q, qd, qdd = (torch.tensor(a) for a in (trajectory.q, trajectory.qd, trajectory.qdd))
-    if model.state_size == 0:
-        tau = predict(model, q, qd, qdd)
-    else:
-        dt = torch.tensor(np.diff(trajectory.t, prepend=trajectory.t[0]))
-        tau = model.sequence(model.initial_state(q[0]), q, qd, qdd, dt).tau.numpy()
-    components: dict[str, np.ndarray] = {}
-    dissipated = None
-    if isinstance(model, LagrangianModel):
-        parts = [
-            _components(model, *chunk)
-            for chunk in zip(*(a.split(CHUNK) for a in (q, qd, qdd)), strict=True)
-        ]
-        joined = [torch.cat(part).numpy() for part in zip(*parts, strict=True)]
-        components = {
-            name: part / gear_ratio for name, part in zip(COMPONENTS, joined, strict=True)
-        }
-        dissipated = (trajectory.qd * joined[-1]).sum(-1)
-    return Prediction(trajectory, tau / gear_ratio, components, dissipated)
+    state = None
+    if is_started and can_start(trajectory):
+        state = model.initial_state(q[0], torch.tensor(trajectory.tau[0] * gear_ratio))
+    context = context_at_samples(model, PATHS[view](trajectory), state).to(q.dtype)
+    effort = predict(model, q, qd, qdd, context) / gear_ratio
+    if not isinstance(model, LagrangianModel):
+        return Prediction(trajectory, effort, {})
+    chunks = zip(*(a.split(CHUNK) for a in (q, qd, qdd, context)), strict=True)
+    parts = [_components(model, *chunk) for chunk in chunks]
+    joined = {name: np.concatenate([part[name].numpy() for part in parts]) for name in parts[0]}
+    components = {name: tau / gear_ratio for name, tau in joined.items()}
+    prediction = Prediction(trajectory, effort, components)
+    if view != 'served':
+        return prediction  # a filtered friction has a power of its own
+    dissipated = (trajectory.qd * joined['dissipation']).sum(-1)
+    surplus = None
+    if model.memory is not None:
+        way = np.diff(trajectory.q, axis=0, prepend=trajectory.q[:1])
+        stored = model.stored_energy(q, context).numpy()
+        before = 0.0 if state is None else _stored_before(model, q[0], state)
+        surplus = np.cumsum((joined['memory'] * way).sum(-1)) - (stored - before)
+    return prediction._replace(dissipated=dissipated, surplus=surplus)
+
+
+def can_start(trajectory: Trajectory) -> bool:
+    """Return whether the effort of the first sample was measured with the robot at rest."""
+    return bool(trajectory.valid[0] and np.abs(trajectory.qd[0]).max() < REST_SPEED)
+
+
+def _stored_before(model: LagrangianModel, q: Tensor, state: Tensor) -> float:
+    context = torch.cat([torch.zeros_like(state[:, :1]), state[:, :-1]], -1)
+    return float(model.stored_energy(q, context))
 
 
 def _components(
-    model: LagrangianModel, q: Tensor, qd: Tensor, qdd: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the torques that `COMPONENTS` names, each (N, n)."""
-    M, c, g, d = model.terms(q, qd)
-    return (M @ qdd.unsqueeze(-1)).squeeze(-1), c, g, d
+    model: LagrangianModel, q: Tensor, qd: Tensor, qdd: Tensor, context: Tensor
+) -> dict[str, Tensor]:
+    """Return the parts of the torque, each (N, n)."""
+    M, c, g, d = model.terms(q, qd, context=context)
+    parts = {
+        'inertial': (M @ qdd.unsqueeze(-1)).squeeze(-1),
+        'coriolis': c,
+        'gravity': g,
+        'dissipation': d,
+    }
+    if model.memory is not None:
+        parts['memory'] = model.memory_torque(q, context)
+        parts['dissipation'] = d - parts['memory']
+    return parts
 
 
-def evaluate(model: InverseDynamicsModel, dataset: Dataset) -> Evaluation:
-    """Score a float64 model on all valid samples of a data set."""
+def default_view(model: InverseDynamicsModel, dataset: Dataset) -> str:
+    """Return 'recorded' where that differs from 'served'."""
+    is_filtered = any(t.recording.observation_filter is not None for t in dataset)
+    return 'recorded' if model.is_sharp and is_filtered else 'served'
+
+
+def evaluate(
+    model: InverseDynamicsModel,
+    dataset: Dataset,
+    view: str | None = None,
+    is_started: bool = False,
+) -> Evaluation:
+    """Score a float64 model on all valid samples of a data set, in its default view where None."""
     gear_ratio = dataset.robot.gear_ratio
-    predictions = tuple(predict_trajectory(model, t, gear_ratio) for t in dataset)
-    return Evaluation(predictions, score_predictions(predictions, dataset.robot.joints))
+    view = view or default_view(model, dataset)
+    predictions = tuple(
+        predict_trajectory(model, t, gear_ratio, view, is_started) for t in dataset
+    )
+    scores = {'view': view, **score_predictions(predictions, dataset.robot.joints)}
+    return Evaluation(predictions, scores)
+
+
+def evaluate_views(model: InverseDynamicsModel, dataset: Dataset) -> dict[str, Evaluation]:
+    """
+    Score a float64 model in every view that differs, the default one first.
+
+    Keys are 'recorded', 'served' and, for a model with memory where a recording starts at rest,
+    'recorded_started' and 'served_started'.
+    """
+    first = default_view(model, dataset)
+    views = dict.fromkeys((first, 'served'))
+    starts = [False]
+    if model.state_size and any(can_start(t) for t in dataset):
+        starts.append(True)
+    return {
+        f'{view}_started' if is_started else view: evaluate(model, dataset, view, is_started)
+        for is_started in starts
+        for view in views
+    }
+
+
+def merge_scores(views: dict[str, Evaluation]) -> dict[str, Any]:
+    """Return the scores of the first view, with what the others differ in under their names."""
+    first, *others = views
+    scores = dict(views[first].scores)
+    for key in ('dissipated_power_min', 'memory_surplus_min'):
+        if key in views['served'].scores:
+            scores[key] = views['served'].scores[key]
+    keys = ('r2', 'r2_mean', 'nmse_mean', 'rmse', 'r2_mean_moving', 'r2_mean_rest')
+    for name in others:
+        scores[name] = {k: views[name].scores[k] for k in keys}
+    return scores
 
 
 def score_predictions(
@@ -120,7 +220,11 @@ def score_predictions(
     )
     scores = metrics.summary(parts, joints)
     scores['samples'] = int(sum(v.sum() for v in valid))
-    dissipated = [p.dissipated.min() for p in predictions if p.dissipated is not None]
-    if dissipated:
-        scores['dissipated_power_min'] = float(min(dissipated))
+    for key, powers in (
+        ('dissipated_power_min', [p.dissipated for p in predictions]),
+        ('memory_surplus_min', [p.surplus for p in predictions]),
+    ):
+        found = [float(x.min()) for x in powers if x is not None]
+        if found:
+            scores[key] = min(found)
     return scores

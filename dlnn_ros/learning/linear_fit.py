@@ -23,9 +23,11 @@ Large errors count linearly, as in :func:`~.objectives.torque_objective`, by pas
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
+from dlnn_ros.dynamics.dlnn import LagrangianModel
 from dlnn_ros.dynamics.linear_friction import LinearDissipation
+from dlnn_ros.dynamics.memory import FrictionMemory
 from dlnn_ros.dynamics.trigonometric import TrigonometricConservative
 import numpy as np
 from scipy.linalg import block_diag, cho_factor, cho_solve, cholesky, LinAlgError, solve_triangular
@@ -157,24 +159,6 @@ def _scaled(gram: np.ndarray, scale: np.ndarray, ridge: float) -> np.ndarray:
     return gram
 
 
-class LinearMemory(Protocol):
-    """What the fit asks of a bank of friction elements."""
-
-    n_elements: int
-
-    def set_weights(self, weights: Tensor) -> None:
-        """Set the weights, (n, J)."""
-
-
-class LinearModel(Protocol):
-    """A model whose torque is linear in its parameters, given its context."""
-
-    conservative: TrigonometricConservative
-    dissipation: LinearDissipation
-    memory: LinearMemory | None
-    torque_scale: float
-
-
 class Columns(NamedTuple):
     """A chunk of samples as columns: (B, n, K), (B, n, F); torque in model units (B, n)."""
 
@@ -197,21 +181,38 @@ class Motion(NamedTuple):
     tau: Tensor
 
 
+class Parts(NamedTuple):
+    """The parts of a model whose torque is linear in its parameters."""
+
+    conservative: TrigonometricConservative
+    dissipation: LinearDissipation
+    memory: FrictionMemory | None
+
+
+def parts_of(model: LagrangianModel) -> Parts:
+    """Return the parts of a model; it must be of the linear kind."""
+    conservative, dissipation = model.conservative, model.dissipation
+    assert isinstance(conservative, TrigonometricConservative)
+    assert isinstance(dissipation, LinearDissipation)
+    return Parts(conservative, dissipation, model.memory)
+
+
 @torch.no_grad()
-def columns(model: LinearModel, motion: Motion) -> Iterator[Columns]:
+def columns(model: LagrangianModel, motion: Motion) -> Iterator[Columns]:
     """Yield chunks of columns, so that memory stays bounded."""
+    parts = parts_of(model)
     for start in range(0, len(motion.q), CHUNK):
         q, qd, qdd, context, tau = (x[start : start + CHUNK] for x in motion)
-        friction = [model.dissipation.features(qd, context[..., 0]), context[..., 1:]]
+        friction = [parts.dissipation.features(qd, context[..., 0]), context[..., 1:]]
         yield Columns(
-            model.conservative.regressor(q, qd, qdd).numpy(),
+            parts.conservative.regressor(q, qd, qdd).numpy(),
             torch.cat(friction, -1).numpy(),
             (tau / model.torque_scale).numpy(),
         )
 
 
 def accumulate(
-    model: LinearModel,
+    model: LagrangianModel,
     motion: Motion,
     weight: np.ndarray,
     huber_delta: float = 0.0,
@@ -222,7 +223,7 @@ def accumulate(
 
     Parameters
     ----------
-    model : LinearModel
+    model : LagrangianModel
         Its present coefficients do not matter.
     motion : Motion
         The samples.
@@ -236,10 +237,13 @@ def accumulate(
 
     """
     n = motion.q.shape[1]
-    free = len(model.conservative.mass_coefficients) + len(
-        model.conservative.potential_coefficients
+    parts = parts_of(model)
+    masses, potentials = (
+        parts.conservative.mass_coefficients,
+        parts.conservative.potential_coefficients,
     )
-    friction = model.dissipation.coefficients().shape[1] + motion.context.shape[2] - 1
+    free = len(masses) + len(potentials)
+    friction = parts.dissipation.coefficients().shape[1] + motion.context.shape[2] - 1
     problem = LinearProblem(n, free, friction)
     weight = np.broadcast_to(weight, motion.tau.shape)
     start = 0
@@ -254,9 +258,9 @@ def accumulate(
     return problem
 
 
-def assign(model: LinearModel, solution: Solution) -> None:
+def assign(model: LagrangianModel, solution: Solution) -> None:
     """Set the coefficients of a model."""
-    conservative, dissipation = model.conservative, model.dissipation
+    conservative, dissipation, memory = parts_of(model)
     masses = len(conservative.mass_coefficients)
     laws = dissipation.coefficients().shape[1]
     free, friction = map(torch.from_numpy, solution)
@@ -264,12 +268,12 @@ def assign(model: LinearModel, solution: Solution) -> None:
         conservative.mass_coefficients.copy_(free[:masses])
         conservative.potential_coefficients.copy_(free[masses:])
     dissipation.set_coefficients(friction[:, :laws])
-    if model.memory is not None:
-        model.memory.set_weights(friction[:, laws:])
+    if memory is not None:
+        memory.set_weights(friction[:, laws:])
 
 
 def fit(
-    model: LinearModel,
+    model: LagrangianModel,
     motion: Motion,
     ridge: float,
     huber_delta: float = 0.0,
@@ -280,7 +284,7 @@ def fit(
 
     Parameters
     ----------
-    model : LinearModel
+    model : LagrangianModel
         Gets the coefficients.
     motion : Motion
         The samples.

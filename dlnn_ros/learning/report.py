@@ -6,7 +6,7 @@ Plots are embedded SVG, so that the file can be mailed and opened anywhere.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import html
 import io
 import os
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from matplotlib.figure import Figure
 import numpy as np
 
-from .evaluate import COMPONENTS, Prediction
+from .evaluate import Evaluation, Prediction
 
 MAX_POINTS = 4000  # of one line in a plot; more only makes the file heavy
 
@@ -105,7 +105,7 @@ def plot(panels: Sequence[tuple[str, Sequence[Line]]], ylabel: str, title: str =
         axis.set_ylabel(f'{name}\n{ylabel}', fontsize=8)
         axis.grid(alpha=0.3)
     axes[0, 0].set_title(title, fontsize=10)
-    axes[0, 0].legend(fontsize=8, loc='upper right', ncols=len(COMPONENTS) + 2)
+    axes[0, 0].legend(fontsize=8, loc='upper right', ncols=7)
     axes[-1, 0].set_xlabel('time [s]')
     buffer = io.StringIO()
     figure.savefig(buffer, format='svg')
@@ -120,6 +120,25 @@ def score_table(caption: str, scores: dict[str, Any], unit: str) -> Table:
     means = [scores[k] for k in ('r2_mean', 'nmse_mean')]
     rows.append(['mean', *means, None, scores['r2_mean_moving'], scores['r2_mean_rest']])
     return Table(caption, ('joint', 'R2', 'NMSE', f'RMSE [{unit}]', 'R2 moving', 'R2 rest'), rows)
+
+
+VIEWS = {
+    'recorded': 'as the recording shows it, through its low-pass',
+    'served': 'as served: causal, unfiltered',
+    'recorded_started': 'as recorded, started from the torque of the first sample',
+    'served_started': 'as served, started from the torque of the first sample',
+}
+
+
+def view_table(views: Mapping[str, Evaluation]) -> Table:
+    """Return the mean scores of every view of :func:`~.evaluate.evaluate_views`."""
+    keys = ('r2_mean', 'nmse_mean', 'r2_mean_moving', 'r2_mean_rest')
+    rows = [[VIEWS[name], *(e.scores[k] for k in keys)] for name, e in views.items()]
+    return Table(
+        'Mean over the joints by view',
+        ('the torque is taken', 'R2', 'NMSE', 'R2 moving', 'R2 rest'),
+        rows,
+    )
 
 
 def prediction_plots(prediction: Prediction, joints: Sequence[str], unit: str) -> list[str]:
@@ -147,7 +166,7 @@ def prediction_plots(prediction: Prediction, joints: Sequence[str], unit: str) -
         plots.append(
             plot(
                 [
-                    (joint, [Line(c, t, prediction.components[c][:, i]) for c in COMPONENTS])
+                    (joint, [Line(c, t, x[:, i]) for c, x in prediction.components.items()])
                     for i, joint in enumerate(joints)
                 ],
                 f'effort [{unit}]',
