@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dlnn_ros.config import from_mapping, load_yaml
+from dlnn_ros.dynamics.architecture import CONFIGS
 from dlnn_ros.learning.model_folder import check_destination
 
 from .command import progress, Result
@@ -31,6 +32,8 @@ class TrainFile:
         As --out.
     robot, topic : str or None
         As --robot and --topic.
+    teacher : str or None
+        As --teacher.
     derivatives : dict
         Fields of :class:`dlnn_ros.data.derivatives.Derivatives`.
     train : dict
@@ -42,6 +45,7 @@ class TrainFile:
     out: str | None = None
     robot: str | None = None
     topic: str | None = None
+    teacher: str | None = None
     derivatives: dict[str, Any] = field(default_factory=dict)
     train: dict[str, Any] = field(default_factory=dict)
 
@@ -51,10 +55,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('config', nargs='?', metavar='CONFIG', help='YAML file, see config/train')
     add_data(parser, required=False)
     parser.add_argument('--out', help='model folder to write')
-    parser.add_argument('--model', help='dlnn, lnn, mlp or linear')
+    parser.add_argument('--model', help=', '.join(kind for kind in CONFIGS if kind != 'ensemble'))
     parser.add_argument('--time-budget', type=float, metavar='S', help='training time [s]')
     parser.add_argument('--epochs', type=int, help='passes through the data, in place of time')
     parser.add_argument('--restarts', type=int, help='random starts that share the budget')
+    parser.add_argument(
+        '--ensemble', type=int, metavar='K', help='keep K random starts and average them'
+    )
+    parser.add_argument(
+        '--teacher', metavar='MODEL', help='fit the torque of this model, not the measured one'
+    )
     parser.add_argument('--seed', type=int, help='seed of the first start')
     parser.add_argument('--threads', type=int, help='torch threads, 0 for all cores')
     parser.add_argument('--device', choices=('cpu', 'cuda'), help='where to train')
@@ -84,11 +94,13 @@ def run(args: argparse.Namespace) -> Result:
         )
     with resume.lock():
         dataset = read_data(args)
-        result = fit(dataset, config, out, resume, args.overwrite)
+        result = fit(dataset, config, out, resume, args.overwrite, args.teacher)
     return Result(result, summary_text(result))
 
 
-def fit(dataset, config, out: Path, resume, overwrite: bool) -> dict[str, Any]:
+def fit(
+    dataset, config, out: Path, resume, overwrite: bool, teacher: str | None = None
+) -> dict[str, Any]:
     """Train with a progress bar, score, and write the model folder; return the result."""
     from dlnn_ros.learning.checkpoint import model_tensors
     from dlnn_ros.learning.evaluate import evaluate_views, merge_scores
@@ -98,7 +110,7 @@ def fit(dataset, config, out: Path, resume, overwrite: bool) -> dict[str, Any]:
 
     with TrainingBar(config.model) as bar:
         try:
-            fitted = train(dataset, config, resume, bar.update)
+            fitted = train(dataset, config, resume, bar.update, teacher)
         except KeyboardInterrupt:
             if resume is not None and resume.path.exists():
                 progress(f'state kept in {resume.path}; go on with --resume')
@@ -127,7 +139,7 @@ def fit(dataset, config, out: Path, resume, overwrite: bool) -> dict[str, Any]:
         )
     return {
         'model': str(out),
-        'kind': config.model,
+        'kind': description.kind,
         'train_s': description.provenance['train_s'],
         'steps': fitted.curve[-1].step if fitted.curve else 0,
         'r2_mean': {role: s['r2_mean'] for role, s in scores.items()},
@@ -149,7 +161,7 @@ def _settings(args: argparse.Namespace) -> tuple[dict[str, Any], Path, argparse.
     if args.config:
         file = from_mapping(TrainFile, load_yaml(args.config), args.config)
     merged = argparse.Namespace(**vars(args))
-    for name in ('data', 'robot', 'topic', 'out'):
+    for name in ('data', 'robot', 'topic', 'out', 'teacher'):
         if getattr(args, name) in (None, []):
             setattr(merged, name, getattr(file, name))
     merged.derivative_settings = file.derivatives
@@ -169,6 +181,10 @@ def _settings(args: argparse.Namespace) -> tuple[dict[str, Any], Path, argparse.
         'device': args.device,
     }
     settings.update({k: v for k, v in flags.items() if v is not None})
+    if args.ensemble is not None:
+        if args.restarts is not None:
+            raise ValueError('--ensemble K is K restarts; leave --restarts out')
+        settings.update(restarts=args.ensemble, combine='average')
     if args.time_budget is not None and args.epochs is None:
         settings['epochs'] = 0  # a budget asked for here outweighs epochs in CONFIG
     for item in args.set:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 import math
 from typing import Any
 
-from dlnn_ros.config import from_mapping
+from dlnn_ros.config import from_mapping, to_mapping
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,9 @@ class Element:
                 raise ValueError(f'{name} is {value}, must be finite and > 0')
 
 
+# What learned elements are kept within: [rad | m], [rad/s | m/s], [s].
+BOUNDS = {'zeta': (1e-6, 1e-1), 'slip_velocity': (1e-5, 10.0), 'relaxation_s': (1e-2, 1e4)}
+
 # Ways of a gearbox from its encoder's resolution up to visible motion, slip from creep upwards.
 DEFAULT_ELEMENTS = (
     *(
@@ -116,7 +119,7 @@ class MemoryConfig:
         The bank, or where a learned one starts.
     learned : bool
         Whether zeta, slip velocity and relaxation time are fitted for each joint, within
-        `dynamics.memory.BOUNDS`; what is None stays so.
+        `BOUNDS`; what is None stays so.
     weight_width : int
         Width of a network by which the weights depend on q; 0 for constant weights.
     dead_band : float
@@ -241,6 +244,9 @@ class MlpConfig:
         In [0, 1).
     velocity_sign : bool
         Whether sign(qd) is an input, which Coulomb friction needs.
+    window : int
+        Past samples that are inputs beside the present one, 0 to 64. It counts samples, so such
+        a model means something only at the rate it was trained at.
 
     """
 
@@ -248,12 +254,15 @@ class MlpConfig:
     depth: int = 2
     dropout: float = 0.1
     velocity_sign: bool = True
+    window: int = 0
 
     def __post_init__(self) -> None:
         if self.width < 1 or self.depth < 1:
             raise ValueError(f'width {self.width} and depth {self.depth} must be at least 1')
         if not 0 <= self.dropout < 1:
             raise ValueError(f'dropout is {self.dropout}, must be in [0, 1)')
+        if not 0 <= self.window <= 64:
+            raise ValueError(f'window is {self.window}, must be 0 to 64')
 
 
 @dataclass(frozen=True)
@@ -281,6 +290,39 @@ class LinearConfig:
             raise ValueError(f'ridge is {self.ridge}, must be >= 0')
 
 
+ENSEMBLE_KINDS = ('dlnn', 'dlnn_memory', 'linear_memory', 'lnn')
+
+
+@dataclass(frozen=True)
+class EnsembleConfig:
+    """
+    Mean of several models of one architecture.
+
+    Attributes
+    ----------
+    kind : str
+        Of the members, one of `ENSEMBLE_KINDS`: those whose mean is as passive as they are.
+    members : int
+        Their number, >= 1.
+    options : dict
+        Options of that kind.
+
+    """
+
+    kind: str = 'dlnn_memory'
+    members: int = 3
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.kind not in ENSEMBLE_KINDS:
+            raise ValueError(
+                f'kind {self.kind!r} cannot be averaged; members of an ensemble are of kind '
+                f'{", ".join(ENSEMBLE_KINDS)}'
+            )
+        if self.members < 1:
+            raise ValueError(f'members is {self.members}, must be at least 1')
+
+
 CONFIGS: dict[str, type] = {
     'dlnn': DlnnConfig,
     'dlnn_memory': DlnnMemoryConfig,
@@ -288,6 +330,7 @@ CONFIGS: dict[str, type] = {
     'mlp': MlpConfig,
     'linear': LinearConfig,
     'linear_memory': LinearMemoryConfig,
+    'ensemble': EnsembleConfig,
 }
 
 
@@ -298,7 +341,7 @@ def make_config(kind: str, options: dict[str, Any], where: str) -> Any:
     Raises
     ------
     ValueError
-        For an unknown kind or option.
+        For an unknown kind or option, of the members of an ensemble too.
 
     """
     if kind not in CONFIGS:
@@ -311,4 +354,8 @@ def make_config(kind: str, options: dict[str, Any], where: str) -> Any:
         )
     if kind == 'lnn':
         options = {**options, 'dissipative': False}
-    return from_mapping(CONFIGS[kind], options, where)
+    config: Any = from_mapping(CONFIGS[kind], options, where)
+    if isinstance(config, EnsembleConfig):
+        member = make_config(config.kind, config.options, f'{where}: options')
+        return replace(config, options=to_mapping(member))
+    return config

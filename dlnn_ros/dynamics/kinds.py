@@ -10,13 +10,16 @@ from dlnn_ros.config import to_mapping
 from .architecture import (
     CONFIGS,
     DlnnConfig,
+    EnsembleConfig,
     LinearConfig,
     LinearMemoryConfig,
+    make_config,
     MlpConfig,
     Scales,
 )
 from .baselines import LinearModel, MlpModel
 from .dlnn import LagrangianModel, make_dlnn
+from .ensemble import EnsembleModel
 from .linear_friction import LinearDissipation
 from .memory import FrictionMemory
 from .model import InverseDynamicsModel
@@ -55,6 +58,8 @@ def make_model(
         return MlpModel(config, scales, is_revolute)
     if isinstance(config, LinearMemoryConfig):
         return _make_linear_memory(config, scales, is_revolute, has_gravity)
+    if isinstance(config, EnsembleConfig):
+        return _make_ensemble(config, scales, is_revolute, has_gravity)
     assert isinstance(config, LinearConfig)
     return LinearModel(config, len(is_revolute))
 
@@ -71,3 +76,15 @@ def _make_linear_memory(
     if config.memory is not None:
         memory = FrictionMemory(config.memory, is_revolute, scales.position)
     return LagrangianModel(n, conservative, dissipation, scales.torque, memory)
+
+
+def _make_ensemble(
+    config: EnsembleConfig, scales: Scales, is_revolute: Sequence[bool], has_gravity: bool
+) -> EnsembleModel:
+    inner = make_config(config.kind, config.options, 'members')
+    members = []
+    for _ in range(config.members):
+        member = make_model(config.kind, inner, scales, is_revolute, has_gravity)
+        assert isinstance(member, LagrangianModel)
+        members.append(member)
+    return EnsembleModel(members)

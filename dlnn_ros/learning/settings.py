@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from dlnn_ros.dynamics.architecture import make_config
+from dlnn_ros.dynamics.architecture import ENSEMBLE_KINDS, make_config
+
+SOLVED = ('linear', 'linear_memory')  # in one linear solve
 
 
 @dataclass(frozen=True)
@@ -16,7 +18,7 @@ class TrainConfig:
     Attributes
     ----------
     model : str
-        Kind of model: 'dlnn', 'lnn', 'mlp', 'linear'.
+        Kind of model, a key of :data:`dlnn_ros.dynamics.architecture.CONFIGS`.
     options : dict
         Options of that kind, see its configuration class.
     time_budget_s : float
@@ -24,7 +26,10 @@ class TrainConfig:
     epochs : int
         Number of passes through the data per restart; 0 for the time budget. Reproducible.
     restarts : int
-        Number of random starts, each with its share of the budget; validation chooses.
+        Number of random starts, each with its share of the budget.
+    combine : str
+        What becomes of the starts: 'best', the one that validation prefers, or 'average', an
+        ensemble of all of them, each at its best.
     seed : int
         Of the first start; the k-th has seed + k.
     batch_size : int
@@ -57,6 +62,7 @@ class TrainConfig:
     time_budget_s: float = 60.0
     epochs: int = 0
     restarts: int = 1
+    combine: str = 'best'
     seed: int = 0
     batch_size: int = 1024
     learning_rate: float = 1e-2
@@ -73,6 +79,11 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         make_config(self.model, self.options, 'options')
+        if self.model == 'ensemble':
+            raise ValueError(
+                "an ensemble is trained as its members: give their model, combine 'average' and "
+                'restarts'
+            )
         for name in ('time_budget_s', 'validation_interval_s', 'clip_norm', 'memory_rate'):
             if not getattr(self, name) > 0:
                 raise ValueError(f'{name} is {getattr(self, name)}, must be > 0')
@@ -91,3 +102,15 @@ class TrainConfig:
             raise ValueError(f'average is {self.average}, must be in [0, 1)')
         if self.device not in ('cpu', 'cuda'):
             raise ValueError(f"device is {self.device!r}, must be 'cpu' or 'cuda'")
+        if self.combine not in ('best', 'average'):
+            raise ValueError(f"combine is {self.combine!r}, must be 'best' or 'average'")
+        if self.combine == 'average':
+            if self.model not in ENSEMBLE_KINDS or self.model in SOLVED:
+                kinds = ', '.join(kind for kind in ENSEMBLE_KINDS if kind not in SOLVED)
+                raise ValueError(
+                    f"combine is 'average', which model {self.model} does not take; {kinds} do"
+                )
+            if self.restarts < 2:
+                raise ValueError(
+                    f"combine is 'average' with restarts {self.restarts}, must be at least 2"
+                )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 import hashlib
 import json
 from pathlib import Path
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dlnn_ros import __version__
 from dlnn_ros.config import Robot, to_mapping
@@ -19,13 +19,15 @@ from dlnn_ros.dynamics.dlnn import LagrangianModel
 from dlnn_ros.dynamics.model import InverseDynamicsModel
 import numpy as np
 import torch
+from torch import Tensor
 
-from .checkpoint import build_model
+from .checkpoint import build_model, load_model
+from .evaluate import check_joints, predict
 from .linear_fit import fit, Motion
 from .model_folder import ModelDescription, Range, TrainingRange
 from .observation import Contexts
 from .resume import ResumeFile
-from .settings import TrainConfig
+from .settings import SOLVED, TrainConfig
 from .traces import traces
 from .trainer import Progress, Trainer, Validation
 
@@ -46,6 +48,7 @@ def train(
     config: TrainConfig,
     resume: ResumeFile | None = None,
     on_progress: Callable[[Progress], None] | None = None,
+    teacher: Path | str | None = None,
 ) -> Fitted:
     """
     Fit a model on the trajectories with role 'train', chosen by those with 'validation'.
@@ -60,12 +63,15 @@ def train(
         Where the state is kept and, if it holds one, taken from.
     on_progress : callable, optional
         Called after every validation.
+    teacher : path, optional
+        Model folder; its torque along the training part is fitted in place of the measured one.
+        Validation and the units of the model stay with the measured torque.
 
     Raises
     ------
     ValueError
         If there is nothing to learn from, the loss diverges, the kept state is of another run,
-        or CUDA is asked for and not there.
+        the teacher is of another robot, or CUDA is asked for and not there.
 
     """
     if config.device == 'cuda' and not torch.cuda.is_available():
@@ -76,22 +82,81 @@ def train(
     held_out = dataset.role('validation').samples()
     _check_torque(samples, dataset)
     description = describe(dataset, config, samples, held_out)
-    if config.model in ('linear', 'linear_memory'):
+    if teacher is not None:
+        lesson = teach(teacher, dataset)
+        samples = samples._replace(tau=lesson.tau)
+        provenance = {**description.provenance, 'teacher': lesson.provenance}
+        # What the teacher was trained on, its pupil has seen too.
+        provenance['traces'] = list(dict.fromkeys([*provenance['traces'], *lesson.traces]))
+        description = replace(description, provenance=provenance)
+    if config.model in SOLVED:
         started = time.monotonic()
         fit_linear = _fit_linear if config.model == 'linear' else _fit_linear_memory
-        model = fit_linear(dataset, description)
+        model = fit_linear(dataset, samples, description)
         elapsed = time.monotonic() - started
         curve: tuple[Validation, ...] = ()
     else:
-        trainer = Trainer(description, config, dataset, resume, on_progress)
-        model, curve = trainer.run()
+        trainer = Trainer(description, config, dataset, samples.tau, resume, on_progress)
+        states, curve = trainer.run()
+        (state,) = states if config.combine == 'best' else (join(states),)
+        if config.combine == 'average':
+            description = describe_ensemble(description, config.restarts)
+        model = build_model(description, config.model)
+        model.load_state_dict(state)
         # Without validations and interruptions.
         elapsed = sum({v.restart: v.time_s for v in curve}.values())
     provenance = {**description.provenance, 'train_s': round(elapsed, 2)}
     return Fitted(model.eval(), replace(description, provenance=provenance), curve)
 
 
-def _fit_linear(dataset: Dataset, description: ModelDescription) -> InverseDynamicsModel:
+def join(states: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """Return the parameters of an ensemble from those of its members."""
+    return {f'members.{k}.{name}': v for k, s in enumerate(states) for name, v in s.items()}
+
+
+def describe_ensemble(member: ModelDescription, members: int) -> ModelDescription:
+    """Describe the ensemble of some models of one description."""
+    config = {'kind': member.kind, 'members': members, 'options': member.config}
+    return replace(member, kind='ensemble', config=config)
+
+
+class Lesson(NamedTuple):
+    """Torque of a teacher at the valid samples, (N, n) [N m | N], and where it is from."""
+
+    tau: np.ndarray
+    provenance: dict[str, Any]
+    traces: list[str]
+
+
+def teach(folder: Path | str, dataset: Dataset) -> Lesson:
+    """
+    Return the torque of a model along the training part, as the recordings would show it.
+
+    Raises
+    ------
+    FileNotFoundError, ValueError, TypeError
+        If the model cannot be loaded or is of another robot.
+
+    """
+    model, description = load_model(folder)
+    check_joints(dataset, description.robot)
+    part = dataset.role('train')
+    q, qd, qdd, _ = (torch.tensor(np.ascontiguousarray(a)) for a in part.samples())
+    with torch.no_grad():
+        context = Contexts(part, 'cpu', torch.float64).values(model)
+    provenance = {
+        'model': str(folder),
+        'kind': description.kind,
+        'sha256': description.sha256,
+        'source': description.provenance.get('source'),
+    }
+    seen = description.provenance.get('traces', [])
+    return Lesson(predict(model, q, qd, qdd, context), provenance, seen)
+
+
+def _fit_linear(
+    dataset: Dataset, samples: Samples, description: ModelDescription
+) -> InverseDynamicsModel:
     robot = dataset.robot
     pairs = zip(robot.joints, robot.kinds, strict=True)
     endless = [joint for joint, kind in pairs if kind == 'continuous']
@@ -102,18 +167,19 @@ def _fit_linear(dataset: Dataset, description: ModelDescription) -> InverseDynam
         )
     model = build_model(description, 'linear').double()
     assert isinstance(model, LinearModel)
-    samples = dataset.role('train').samples()
     model.fit(*(torch.from_numpy(np.ascontiguousarray(a)) for a in samples))
     return model
 
 
-def _fit_linear_memory(dataset: Dataset, description: ModelDescription) -> InverseDynamicsModel:
+def _fit_linear_memory(
+    dataset: Dataset, samples: Samples, description: ModelDescription
+) -> InverseDynamicsModel:
     model = build_model(description, 'linear_memory').double()
     assert isinstance(model, LagrangianModel)
     config = make_config(description.kind, description.config, 'config')
     assert isinstance(config, LinearMemoryConfig)
     part = dataset.role('train')
-    q, qd, qdd, tau = (torch.from_numpy(np.ascontiguousarray(a)) for a in part.samples())
+    q, qd, qdd, tau = (torch.from_numpy(np.ascontiguousarray(a)) for a in samples)
     with torch.no_grad():
         context = Contexts(part, 'cpu', torch.float64).values(model)
     counts = None

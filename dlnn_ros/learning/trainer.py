@@ -3,10 +3,10 @@ Fit a network by gradients.
 
 Adam with an exponentially falling learning rate over a budget of time or epochs; the weights
 are averaged on the way (exponential moving average), the average is scored on the validation
-part at fixed intervals, and the best one is kept.  The score is that of the weighted objective,
-one minus the mean squared error over the variance in training, so that it means the same for a
-validation part that hardly moves.  The whole state is written at those
-intervals beside the destination, so that an interrupted or killed run goes on from there.
+part at fixed intervals, and the best one is kept, of all random starts or of each.  The score is
+that of the weighted objective, one minus the mean squared error over the variance in training, so
+that it means the same for a validation part that hardly moves.  The whole state is written at
+those intervals beside the destination, so that an interrupted or killed run goes on from there.
 
 A batch takes samples from anywhere; what they inherit from the past is computed along the whole
 recordings beforehand, or, for elements that are learned, every few steps.
@@ -22,7 +22,6 @@ from typing import Any, NamedTuple
 from dlnn_ros.config import to_mapping
 from dlnn_ros.data.trajectory import Dataset, Samples
 from dlnn_ros.dynamics.memory import FrictionMemory
-from dlnn_ros.dynamics.model import InverseDynamicsModel
 import numpy as np
 import torch
 from torch import Tensor
@@ -55,6 +54,13 @@ class Progress(NamedTuple):
     best_score: float
 
 
+class Outcome(NamedTuple):
+    """The parameters of the best state, or of the best of each start, and the curve."""
+
+    states: tuple[dict[str, Tensor], ...]
+    curve: tuple[Validation, ...]
+
+
 class _Batch(NamedTuple):
     q: Tensor
     qd: Tensor
@@ -63,13 +69,32 @@ class _Batch(NamedTuple):
 
 
 class Trainer:
-    """State of a run, and its loop; everything that a resumed run needs is in `state`."""
+    """
+    State of a run, and its loop; everything that a resumed run needs is in its snapshot.
+
+    Parameters
+    ----------
+    description : ModelDescription
+        Of the model that every start fits.
+    config : TrainConfig
+        How.
+    dataset : Dataset
+        With roles.
+    targets : array, (N, n)
+        Torque at the valid samples of the training part: measured, or that of a teacher.
+    resume : ResumeFile or None
+        Where the state is kept.
+    on_progress : callable or None
+        Called after every validation.
+
+    """
 
     def __init__(
         self,
         description: ModelDescription,
         config: TrainConfig,
         dataset: Dataset,
+        targets: np.ndarray,
         resume: ResumeFile | None,
         on_progress: Callable[[Progress], None] | None,
     ) -> None:
@@ -79,19 +104,22 @@ class Trainer:
         self.train_batch, self.held_out = (self._tensors(part.samples()) for part in parts)
         self.contexts, self.held_out_contexts = (Contexts(part, config.device) for part in parts)
         self.weight = 1.0 / self.train_batch.tau.std(0)
+        self.train_batch.tau.copy_(torch.from_numpy(targets))
         self.resume = resume
         self.on_progress = on_progress
         self.batch_size = min(config.batch_size, len(self.train_batch.q))
         self.curve: list[Validation] = []
         self.best_score = -math.inf
         self.best: dict[str, Tensor] = {}
+        self.members: list[dict[str, Tensor]] = []
         self.restart = 0
         self.step = 0
         self.elapsed = 0.0
         self.stale = 0
         self.total_steps = 0
 
-    def run(self) -> tuple[InverseDynamicsModel, tuple[Validation, ...]]:
+    def run(self) -> Outcome:
+        """Fit all starts."""
         saved = self.resume.load() if self.resume else None
         while self.restart < self.config.restarts:
             self._make()
@@ -101,11 +129,12 @@ class Trainer:
                 if self.restart >= self.config.restarts:
                     break
             self._run_restart()
+            if self.config.combine == 'average':
+                self.members.append(self.best)
+                self.best, self.best_score = {}, -math.inf
             self.restart += 1
             self.step, self.elapsed, self.stale = 0, 0.0, 0
-        model = build_model(self.description, self.config.model)
-        model.load_state_dict(self.best)
-        return model, tuple(self.curve)
+        return Outcome(tuple(self.members or [self.best]), tuple(self.curve))
 
     def _tensors(self, samples: Samples) -> _Batch:
         # A copy in C order: gathering a random batch from it is what every step starts with.
@@ -258,12 +287,17 @@ class Trainer:
             overall = (self.restart + min(1.0, self._fraction())) / self.config.restarts
             self.on_progress(Progress(overall, self.restart, point, self.best_score))
 
+    @property
+    def _teacher(self) -> str | None:
+        return self.description.provenance.get('teacher', {}).get('sha256')
+
     def _snapshot(self) -> dict[str, Any]:
         return {
             'tensors': {
                 'model': self.model.state_dict(),
                 'average': self.average.state_dict(),
                 'best': self.best,
+                **{f'member_{k}': state for k, state in enumerate(self.members)},
                 'optimizer': {
                     f'{i}.{name}': value
                     for i, state in self.optimizer.state_dict()['state'].items()
@@ -275,6 +309,7 @@ class Trainer:
             'values': {
                 'config': to_mapping(self.config),
                 'data': self.description.provenance['samples_sha256'],
+                'teacher': self._teacher,
                 'restart': self.restart,
                 'step': self.step,
                 'elapsed': self.elapsed,
@@ -290,6 +325,8 @@ class Trainer:
         changed = [f'{k} {old.get(k)!r} -> {new[k]!r}' for k in new if old.get(k) != new[k]]
         if values['data'] != self.description.provenance['samples_sha256']:
             changed.append('other data or derivatives')
+        if values.get('teacher') != self._teacher:
+            changed.append('another teacher, or one more or less')
         if changed:
             assert self.resume is not None
             raise ValueError(
@@ -305,6 +342,8 @@ class Trainer:
         self.average.load_state_dict(tensors['average'])
         self._update_contexts()
         self.best = tensors['best']
+        done = self.restart if self.config.combine == 'average' else 0
+        self.members = [tensors[f'member_{k}'] for k in range(done)]
         self.start.data.copy_(tensors['start']['value'])
         self.rng.set_state(tensors['rng']['batches'])
         torch.set_rng_state(tensors['rng']['dropout'])
