@@ -26,14 +26,28 @@ class Predictor(Protocol):
         Of the model served.
     backend : str
         What evaluates it.
+    has_memory : bool
+        Whether its effort depends on the past.
 
     """
 
     description: ModelDescription
     backend: str
+    has_memory: bool
 
     def reset(self) -> None:
         """Forget the past; the next sample starts a new motion."""
+
+    def start(self, q: np.ndarray, effort: np.ndarray) -> None:
+        """
+        Set the memory from a robot at rest; without memory it does nothing.
+
+        Parameters
+        ----------
+        q, effort : array, (n,)
+            Position [rad | m], and the effort measured there in the model's units.
+
+        """
 
     def predict(self, q: np.ndarray, qd: np.ndarray, qdd: np.ndarray, dt: float) -> np.ndarray:
         """

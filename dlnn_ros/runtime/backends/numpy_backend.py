@@ -1,33 +1,37 @@
 """
-One sample at a time in numpy, without torch in the process.
+One sample at a time in numpy, without torch in the process; float64.
 
-The same passes as dynamics/networks.py and dynamics/conservative.py, with value and tangent side
-by side in one (size, 2) matrix per layer; float64.  The tests hold it to the torch models.
+The same sums as the models of dynamics/; the tests hold it to them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-import itertools
-import math
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dlnn_ros.config import from_mapping, Robot
 from dlnn_ros.dynamics.architecture import (
     DlnnConfig,
+    DlnnMemoryConfig,
     LinearConfig,
+    LinearMemoryConfig,
     make_config,
     MlpConfig,
     Scales,
 )
-from dlnn_ros.learning.model_folder import DESCRIPTION_FILE, load_description, load_params
+from dlnn_ros.learning.model_folder import (
+    DESCRIPTION_FILE,
+    load_description,
+    load_params,
+    ModelDescription,
+)
 import numpy as np
-from scipy.special import ndtr
 
-Params = Mapping[str, np.ndarray]
-Torque = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+from .numpy_networks import Checked, Encoding, Network, reciprocal, Triangle
+from .numpy_trigonometric import Trigonometric
 
-_INV_SQRT_2PI = 1.0 / math.sqrt(2.0 * math.pi)
+if TYPE_CHECKING:
+    from .numpy_memory import Memory
 
 
 class NumpyPredictor:
@@ -51,196 +55,143 @@ class NumpyPredictor:
     def __init__(self, folder: Path) -> None:
         self.description = load_description(folder)
         where = str(folder / DESCRIPTION_FILE)
-        config = make_config(self.description.kind, self.description.config, f'{where}: config')
-        scales = from_mapping(Scales, self.description.scales, f'{where}: scales')
-        robot = self.description.robot
         params = Checked(where, load_params(folder, self.description))
-        self._torque: Torque
-        if isinstance(config, DlnnConfig):
-            if config.aux_size:
-                raise ValueError(f'{where}: models with auxiliary inputs cannot be served')
-            self._torque = _Dlnn(config, scales, robot, self.description.has_gravity, params)
-        elif isinstance(config, MlpConfig):
-            self._torque = _Mlp(config, scales, robot, params)
-        else:
-            assert isinstance(config, LinearConfig)
-            self._torque = _Linear(config, robot.n, params)
+        self._model = _make(self.description, where, params)
         params.check_all_used()
-        self._gear_ratio = robot.gear_ratio
+        self.has_memory = self._model.has_memory
+        self._gear_ratio = self.description.robot.gear_ratio
 
     def reset(self) -> None:
-        """Forget the past; none of these models has one."""
+        """Forget the past; the next sample starts a new motion."""
+        self._model.reset()
+
+    def start(self, q: np.ndarray, effort: np.ndarray) -> None:
+        """Begin at rest at q, (n,), with the effort, (n,), that was measured there."""
+        self._model.start(q, effort * self._gear_ratio)
 
     def predict(self, q: np.ndarray, qd: np.ndarray, qdd: np.ndarray, dt: float) -> np.ndarray:
         """Return the effort, (n,), in the units that the model was trained on."""
-        del dt
-        return self._torque(q, qd, qdd) / self._gear_ratio
+        return self._model(q, qd, qdd, dt) / self._gear_ratio
 
 
-def _reciprocal(scale: tuple[float, ...]) -> np.ndarray:
-    """Return 1 / scale, rounded to float32 as it was in training."""
-    return (1.0 / np.array(scale, np.float32)).astype(float)
+def _make(description: ModelDescription, where: str, params: Checked) -> _Model:
+    """Build what evaluates a model."""
+    config = make_config(description.kind, description.config, f'{where}: config')
+    scales = from_mapping(Scales, description.scales, f'{where}: scales')
+    robot = description.robot
+    if isinstance(config, MlpConfig):
+        return _Mlp(config, scales, robot, params)
+    if isinstance(config, LinearConfig):
+        return _Linear(config, robot.n, params)
+    return _Lagrangian(config, scales, robot, description.has_gravity, where, params)
 
 
-class Checked:
-    """Parameters by name, each of an expected shape, all of them used."""
+class _Model:
+    """Torque of a sample, (n,) [N m | N], on the joint side; without memory unless it says so."""
 
-    def __init__(self, where: str, params: Params) -> None:
-        self._where = where
-        self._left = {k: v.astype(float) for k, v in params.items()}
+    has_memory = False
 
-    def take(self, name: str, *shape: int) -> np.ndarray:
-        """Return a parameter; refuse another shape."""
-        array = self._left.pop(name, None)
-        if array is None or array.shape != shape:
-            given = None if array is None else array.shape
-            raise ValueError(
-                f'{self._where}: parameter {name} is {given}, its configuration expects {shape}'
-            )
-        return array
+    def __call__(self, q: np.ndarray, qd: np.ndarray, qdd: np.ndarray, dt: float) -> np.ndarray:
+        raise NotImplementedError
 
-    def check_all_used(self) -> None:
-        """Refuse parameters that the configuration does not know."""
-        if self._left:
-            raise ValueError(
-                f'{self._where}: parameters {", ".join(self._left)} do not belong to this model'
-            )
+    def reset(self) -> None:
+        """Forget the past."""
+
+    def start(self, q: np.ndarray, tau: np.ndarray) -> None:
+        """Begin at rest."""
 
 
-class _Encoding:
-    """Network inputs of q, their tangent and gradient, Eq. (15)."""
-
-    def __init__(self, robot: Robot, scales: Scales) -> None:
-        self.revolute = np.flatnonzero(robot.is_revolute)
-        self.prismatic = np.flatnonzero(~robot.is_revolute)
-        self.inverse_scale = _reciprocal(scales.position)[self.prismatic]
-        self.n = robot.n
-        self.size = 2 * len(self.revolute) + len(self.prismatic)
-
-    def __call__(self, q: np.ndarray) -> np.ndarray:
-        r = q[self.revolute]
-        return np.concatenate((np.sin(r), np.cos(r), q[self.prismatic] * self.inverse_scale))
-
-    def tangent(self, x: np.ndarray, qd: np.ndarray) -> np.ndarray:
-        m = len(self.revolute)
-        r = qd[self.revolute]
-        return np.concatenate(
-            (x[m : 2 * m] * r, -x[:m] * r, qd[self.prismatic] * self.inverse_scale)
-        )
-
-    def gradient(self, x: np.ndarray, xbar: np.ndarray) -> np.ndarray:
-        m = len(self.revolute)
-        qbar = np.empty(self.n)
-        qbar[self.revolute] = xbar[:m] * x[m : 2 * m] - xbar[m : 2 * m] * x[:m]
-        qbar[self.prismatic] = xbar[2 * m :] * self.inverse_scale
-        return qbar
-
-
-class _Network:
-    """A perceptron with GELU."""
+class _Lagrangian(_Model):
+    """Conservative part, friction, and friction with memory where there is one."""
 
     def __init__(
-        self, params: Checked, prefix: str, inputs: int, width: int, depth: int, outputs: int
+        self,
+        config: DlnnConfig | LinearMemoryConfig,
+        scales: Scales,
+        robot: Robot,
+        has_gravity: bool,
+        where: str,
+        params: Checked,
+        prefix: str = '',
     ) -> None:
-        sizes = [inputs, *[width] * depth]
-        self.hidden = [
-            (
-                params.take(f'{prefix}.hidden.{k}.weight', b, a),
-                params.take(f'{prefix}.hidden.{k}.bias', b),
-            )
-            for k, (a, b) in enumerate(itertools.pairwise(sizes))
-        ]
-        self.weight = params.take(f'{prefix}.output.weight', outputs, width)
-        self.bias = params.take(f'{prefix}.output.bias', outputs)
+        self._torque_scale = scales.torque
+        self._encoding = Encoding(robot, scales)
+        self._rest = np.zeros(robot.n)
+        self._parts: _Dlnn | _Linearly
+        memory = None
+        if isinstance(config, LinearMemoryConfig):
+            self._parts = _Linearly(config, scales, robot, has_gravity, params, prefix)
+            memory = config.memory
+        else:
+            if config.aux_size:
+                raise ValueError(f'{where}: models with auxiliary inputs cannot be served')
+            self._parts = _Dlnn(config, scales, self._encoding, has_gravity, params, prefix)
+            if isinstance(config, DlnnMemoryConfig):
+                memory = config.memory
+        self._memory: Memory | None = None
+        if memory is not None:
+            from .numpy_memory import Memory  # numba takes 0.3 s to import
 
-    def __call__(self, x: np.ndarray) -> np.ndarray:
-        for weight, bias in self.hidden:
-            z = weight @ x + bias
-            x = z * ndtr(z)
-        return self.weight @ x + self.bias
+            self._memory = Memory(memory, self._encoding, params, f'{prefix}memory.')
+        self.has_memory = self._memory is not None
 
-    def jet(
-        self, x: np.ndarray, xdot: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
-        """Return y, ydot and the slopes of the hidden layers."""
-        pair = np.stack((x, xdot), 1)
-        slopes = []
-        for weight, bias in self.hidden:
-            pair = weight @ pair
-            z = pair[:, 0] + bias
-            Phi = ndtr(z)
-            slope = Phi + z * np.exp(-0.5 * z * z) * _INV_SQRT_2PI
-            pair[:, 0] = z * Phi
-            pair[:, 1] *= slope
-            slopes.append(slope)
-        pair = self.weight @ pair
-        return pair[:, 0] + self.bias, pair[:, 1], slopes
+    def __call__(self, q: np.ndarray, qd: np.ndarray, qdd: np.ndarray, dt: float) -> np.ndarray:
+        tau = self._parts.conserve(q, qd, qdd)
+        tau += self._parts.dissipate(q, qd)
+        if self._memory is not None:
+            tau += self._memory.step(q, qd, dt)
+        return self._torque_scale * tau
 
-    def gradient(self, slopes: list[np.ndarray], ybar: np.ndarray) -> np.ndarray:
-        abar = ybar @ self.weight
-        for (weight, _), slope in zip(reversed(self.hidden), reversed(slopes), strict=True):
-            abar = (abar * slope) @ weight
-        return abar
+    def reset(self) -> None:
+        if self._memory is not None:
+            self._memory.reset()
 
-
-class _Triangle:
-    """Lower triangle of an n x n matrix, row by row; softplus on the diagonal, Eq. (3)."""
-
-    def __init__(self, n: int) -> None:
-        self.rows, self.columns = np.tril_indices(n)
-        self.size = len(self.rows)
-        self.diagonal = np.flatnonzero(self.rows == self.columns)
-        self.n = n
-
-    def fill(self, entries: np.ndarray) -> np.ndarray:
-        matrix = np.zeros((self.n, self.n))
-        matrix[self.rows, self.columns] = entries
-        return matrix
-
-    def factor(self, y: np.ndarray) -> np.ndarray:
-        y = y.copy()
-        y[self.diagonal] = np.logaddexp(0.0, y[self.diagonal])
-        return self.fill(y)
-
-    def slope(self, y: np.ndarray) -> np.ndarray:
-        slope = np.ones(self.size)
-        slope[self.diagonal] = 0.5 * (1.0 + np.tanh(0.5 * y[self.diagonal]))
-        return slope
+    def start(self, q: np.ndarray, tau: np.ndarray) -> None:
+        if self._memory is not None:
+            gravity = self._parts.conserve(q, self._rest, self._rest)
+            self._memory.start(q, tau / self._torque_scale - gravity)
 
 
 class _Dlnn:
-    """Inverse dynamics, Eq. (5), by one tangent and one gradient pass."""
+    """The networks of a dLNN: one tangent and one gradient pass, and the friction."""
 
     def __init__(
-        self, config: DlnnConfig, scales: Scales, robot: Robot, has_gravity: bool, params: Checked
+        self,
+        config: DlnnConfig,
+        scales: Scales,
+        encoding: Encoding,
+        has_gravity: bool,
+        params: Checked,
+        prefix: str,
     ) -> None:
         self.config = config
-        self.torque_scale = scales.torque
-        self.encoding = _Encoding(robot, scales)
-        self.triangle = _Triangle(robot.n)
-        self.has_gravity = has_gravity
+        self.encoding = encoding
+        n = encoding.n
+        self.triangle = Triangle(n)
         size = self.triangle.size
-        self.trunk = _Network(
+        self.trunk = Network(
             params,
-            'conservative.trunk',
-            self.encoding.size,
+            f'{prefix}conservative.trunk',
+            encoding.size,
             config.width,
             config.depth,
             size + int(has_gravity),
         )
-        self.dissipation: _Network | None = None
+        self.dissipation: Network | None = None
         if config.dissipative:
-            self.inverse_velocity = _reciprocal(scales.velocity)
-            self.dissipation = _Network(
+            self.inverse_velocity = reciprocal(scales.velocity)
+            levels = (2 if config.asymmetric else 1) * n if config.coulomb else 0
+            self.dissipation = Network(
                 params,
-                'dissipation.net',
-                self.encoding.size + robot.n,
+                f'{prefix}dissipation.net',
+                encoding.size + n,
                 config.dissipation_width,
                 config.dissipation_depth,
-                size + (robot.n if config.coulomb else 0),
+                size + levels,
             )
 
-    def __call__(self, q: np.ndarray, qd: np.ndarray, qdd: np.ndarray) -> np.ndarray:
+    def conserve(self, q: np.ndarray, qd: np.ndarray, qdd: np.ndarray) -> np.ndarray:
+        """Return M qdd + c + g, Eqs. (3), (4)."""
         size = self.triangle.size
         x = self.encoding(q)
         y, ydot, slopes = self.trunk.jet(x, self.encoding.tangent(x, qd))
@@ -251,43 +202,81 @@ class _Dlnn:
         tau = chol @ (qdd @ chol + qd @ chol_dot) + chol_dot @ u + self.config.mass_eps * qdd
         ybar = np.full(len(y), -1.0)
         ybar[:size] = slope * qd[self.triangle.rows] * u[self.triangle.columns]
-        tau -= self.encoding.gradient(x, self.trunk.gradient(slopes, ybar))
-        if self.dissipation is not None:
-            tau += self._dissipate(self.dissipation, x, qd)
-        return self.torque_scale * tau
+        return tau - self.encoding.gradient(x, self.trunk.gradient(slopes, ybar))
 
-    def _dissipate(self, net: _Network, x: np.ndarray, qd: np.ndarray) -> np.ndarray:
+    def dissipate(self, q: np.ndarray, qd: np.ndarray) -> np.ndarray:
         """Return d, Eqs. (7) and (8)."""
+        if self.dissipation is None:
+            return np.zeros(len(q))
         config = self.config
         size = self.triangle.size
-        y = net(np.concatenate((x, qd * self.inverse_velocity)))
+        y = self.dissipation(np.concatenate((self.encoding(q), qd * self.inverse_velocity)))
         chol = self.triangle.factor(config.dissipation_scale * y[:size])
         d = chol @ (qd @ chol) + config.dissipation_eps * qd
         if config.coulomb:
-            d += np.logaddexp(0.0, y[size:]) * np.tanh(config.coulomb_gain * qd)
+            level = np.logaddexp(0.0, y[size:])
+            if config.asymmetric:
+                forwards, backwards = np.split(level, 2)
+                level = np.where(qd > 0, forwards, backwards)
+            d += level * np.tanh(config.coulomb_gain * qd)
         return d
 
 
-class _Mlp:
+class _Linearly:
+    """The parts of a model that is linear in its parameters, Eq. (21)."""
+
+    def __init__(
+        self,
+        config: LinearMemoryConfig,
+        scales: Scales,
+        robot: Robot,
+        has_gravity: bool,
+        params: Checked,
+        prefix: str,
+    ) -> None:
+        self._gain = config.coulomb_gain
+        self._terms = Trigonometric(
+            robot.is_revolute.tolist(),
+            scales.position,
+            config.mass_degree,
+            config.potential_degree,
+            has_gravity,
+            config.stribeck_velocities,
+            params,
+            prefix,
+        )
+
+    def conserve(self, q: np.ndarray, qd: np.ndarray, qdd: np.ndarray) -> np.ndarray:
+        """Return M qdd + c + g."""
+        return self._terms(q, qd, qdd)
+
+    def dissipate(self, q: np.ndarray, qd: np.ndarray) -> np.ndarray:
+        """Return d."""
+        del q
+        return self._terms.dissipate(qd, np.tanh(self._gain * qd))
+
+
+class _Mlp(_Model):
     """The perceptron baseline, Eq. (16)."""
 
     def __init__(self, config: MlpConfig, scales: Scales, robot: Robot, params: Checked) -> None:
-        self.encoding = _Encoding(robot, scales)
+        self.encoding = Encoding(robot, scales)
         self.velocity_sign = config.velocity_sign
-        self.inverse_velocity = _reciprocal(scales.velocity)
-        self.inverse_acceleration = _reciprocal(scales.acceleration)
+        self.inverse_velocity = reciprocal(scales.velocity)
+        self.inverse_acceleration = reciprocal(scales.acceleration)
         self.torque_scale = scales.torque
         inputs = self.encoding.size + (3 if config.velocity_sign else 2) * robot.n
-        self.net = _Network(params, 'net', inputs, config.width, config.depth, robot.n)
+        self.net = Network(params, 'net', inputs, config.width, config.depth, robot.n)
 
-    def __call__(self, q: np.ndarray, qd: np.ndarray, qdd: np.ndarray) -> np.ndarray:
+    def __call__(self, q: np.ndarray, qd: np.ndarray, qdd: np.ndarray, dt: float) -> np.ndarray:
+        del dt
         parts = [self.encoding(q), qd * self.inverse_velocity, qdd * self.inverse_acceleration]
         if self.velocity_sign:
             parts.append(np.sign(qd))
         return self.torque_scale * self.net(np.concatenate(parts))
 
 
-class _Linear:
+class _Linear(_Model):
     """The linear baseline, Eq. (16)."""
 
     def __init__(self, config: LinearConfig, n: int, params: Checked) -> None:
@@ -295,7 +284,8 @@ class _Linear:
         features = 3 * n + (n if config.velocity_sign else 0) + int(config.bias)
         self.weight = params.take('weight', n, features)
 
-    def __call__(self, q: np.ndarray, qd: np.ndarray, qdd: np.ndarray) -> np.ndarray:
+    def __call__(self, q: np.ndarray, qd: np.ndarray, qdd: np.ndarray, dt: float) -> np.ndarray:
+        del dt
         parts = [q, qd, qdd]
         if self.config.velocity_sign:
             parts.append(np.sign(qd))

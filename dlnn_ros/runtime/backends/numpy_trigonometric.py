@@ -13,7 +13,7 @@ from dlnn_ros.dynamics.trigonometric_terms import make_terms
 import numpy as np
 
 if TYPE_CHECKING:
-    from .numpy_backend import Checked
+    from .numpy_networks import Checked
 
 
 class Trigonometric:
@@ -31,7 +31,9 @@ class Trigonometric:
     stribeck_velocities : sequence of float
         See :class:`~dlnn_ros.dynamics.linear_friction.LinearDissipation`.
     params : Checked
-        The parameters, under `conservative.` and `dissipation.`.
+        The parameters, under `conservative.` and `dissipation.` after `prefix`.
+    prefix : str
+        See `params`.
 
     Raises
     ------
@@ -49,6 +51,7 @@ class Trigonometric:
         has_gravity: bool,
         stribeck_velocities: Sequence[float],
         params: Checked,
+        prefix: str = '',
     ) -> None:
         n = len(is_revolute)
         terms = make_terms(n, mass_degree, potential_degree, has_gravity)
@@ -61,17 +64,17 @@ class Trigonometric:
         self._joints = np.ascontiguousarray(terms.joints.T)
         self._rows, self._columns = terms.rows, terms.columns
         self._half = np.where(terms.rows == terms.columns, 0.5, 1.0)
-        mass = params.take('conservative.mass_coefficients', len(terms.mass_entry))
+        mass = params.take(f'{prefix}conservative.mass_coefficients', len(terms.mass_entry))
         self._C = np.zeros((len(terms.rows), len(terms.factors)))
         self._C[terms.mass_entry, terms.mass_product] = mass
         self._potential = np.zeros(len(terms.factors))
         self._potential[terms.potential_product] = params.take(
-            'conservative.potential_coefficients', len(terms.potential_product)
+            f'{prefix}conservative.potential_coefficients', len(terms.potential_product)
         )
         self._squared_velocity = np.square(np.array(stribeck_velocities, np.float32)).astype(float)
-        self._viscous = np.maximum(params.take('dissipation.viscous', n), 0.0)
-        self._coulomb = np.maximum(params.take('dissipation.coulomb', n), 0.0)
-        stribeck = params.take('dissipation.stribeck', n, len(stribeck_velocities))
+        self._viscous = np.maximum(params.take(f'{prefix}dissipation.viscous', n), 0.0)
+        self._coulomb = np.maximum(params.take(f'{prefix}dissipation.coulomb', n), 0.0)
+        stribeck = params.take(f'{prefix}dissipation.stribeck', n, len(stribeck_velocities))
         self._stribeck = np.maximum(stribeck, 0.0)
 
     def __call__(self, q: np.ndarray, qd: np.ndarray, qdd: np.ndarray) -> np.ndarray:

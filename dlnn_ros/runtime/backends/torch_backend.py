@@ -38,9 +38,14 @@ class TorchPredictor:
                 'backend cuda: torch finds no CUDA device here; use backend cpu or auto'
             )
         torch.set_num_threads(1)  # more only add jitter to a single sample
-        # One sample costs the same in both precisions on a CPU; the calls dominate.
-        dtype = torch.float64 if device == 'cpu' else torch.float32
-        self._model, self.description = load_model(folder, dtype, device)
+        # One sample costs the same in both precisions on a CPU; the calls dominate. A memory
+        # lives from differences of positions that float32 would round away.
+        self._model, self.description = load_model(folder, torch.float64, device)
+        dtype = torch.float64
+        self.has_memory = self._model.state_size > 0
+        if device != 'cpu' and not self.has_memory:
+            dtype = torch.float32
+            self._model.to(dtype)
         self.backend = f'torch {device}'
         self._device = device
         n = self.description.robot.n
@@ -51,6 +56,13 @@ class TorchPredictor:
     def reset(self) -> None:
         """Forget the past; the next sample starts a new motion."""
         self._state = None
+
+    @torch.inference_mode()
+    def start(self, q: np.ndarray, effort: np.ndarray) -> None:
+        """Begin at rest at q, (n,), with the effort, (n,), that was measured there."""
+        pair = np.stack((q, effort * self._gear_ratio))
+        position, tau = torch.from_numpy(pair).to(self._input.dtype).to(self._device)
+        self._state = self._model.initial_state(position, tau)
 
     @torch.inference_mode()
     def predict(self, q: np.ndarray, qd: np.ndarray, qdd: np.ndarray, dt: float) -> np.ndarray:
