@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dlnn_ros.data.observation import observed_path, Path
+from dlnn_ros.data.observation import observed_path, Path, sample_path
 from dlnn_ros.data.trajectory import Dataset
 from dlnn_ros.dynamics.dlnn import LagrangianModel
 from dlnn_ros.dynamics.model import InverseDynamicsModel
@@ -71,6 +71,8 @@ class Contexts:
     """
     What the samples of some recordings inherit from those before, as their effort shows it.
 
+    A model whose context does not jump is looked at from sample to sample, as it is served: its
+    window counts samples.
     The state at the start of a recording is not known.  In training it is a number per recording
     and joint in (-1, 1), by which all elements are bent and which is fitted with the model; the
     context is linear in it.  Elsewhere it is 0.
@@ -78,15 +80,17 @@ class Contexts:
 
     def __init__(self, dataset: Dataset, device: str, dtype: torch.dtype = torch.float32) -> None:
         self.dtype = dtype
-        self.paths = [observed_path(t) for t in dataset if t.valid.any()]
-        valid = [t.valid for t in dataset if t.valid.any()]
-        self.valid = [torch.from_numpy(np.flatnonzero(v)).to(device) for v in valid]
+        used = [t for t in dataset if t.valid.any()]
+        self.paths = [observed_path(t) for t in used]
+        self.sample_paths = [sample_path(t) for t in used]
+        self.valid = [torch.from_numpy(np.flatnonzero(t.valid)).to(device) for t in used]
         counts = torch.tensor([len(v) for v in self.valid])
         self.recording = torch.repeat_interleave(torch.arange(len(counts)), counts).to(device)
 
     def values(self, model: InverseDynamicsModel) -> Tensor:
         """Return the context from a start at 0, (N, n, K)."""
-        return self._collect(context_at_samples(model, path) for path in self.paths)
+        paths = self.paths if model.is_sharp else self.sample_paths
+        return self._collect(context_at_samples(model, path) for path in paths)
 
     def responses(self, model: InverseDynamicsModel) -> Tensor:
         """Return what is left of a start at 1, (N, n, J)."""
