@@ -14,8 +14,8 @@ from dlnn_ros.cli.main import main
 from dlnn_ros.cli.processes import NodeProcess
 from dlnn_ros.data.bags import write_bag
 from dlnn_ros.data.efforts import Efforts
-from dlnn_ros.data.trajectory import RecordingSet
-from dlnn_ros.learning.evaluate import Prediction
+from dlnn_ros.data.trajectory import Recording, RecordingSet, Trajectory
+from dlnn_ros.learning.evaluate import Evaluation, Prediction
 from dlnn_ros.learning.model_folder import load_description
 import numpy as np
 import pytest
@@ -62,18 +62,30 @@ def test_answers_with_foreign_stamps_are_an_error(trajectory):
         )
 
 
-def judge(trajectory, tmp_path, lost=(), noise=0.0, min_r2=0.8, dissipated=1.0):
-    sent, answers, states = answers_to(trajectory, lost)
-    effort = answers.effort + noise * np.random.default_rng(0).normal(size=answers.effort.shape)
-    scored = live.score_answers(trajectory, JOINTS, sent, answers._replace(effort=effort), states)
+def judge(trajectory, tmp_path, lost=(), noise=0.0, min_r2=0.8, dissipated=1.0, surplus=0.0):
+    """Judge a run in which `dlnn` is perfect, and `dlnn_memory` as told."""
     folder = models.save_tiny_model(tmp_path / 'm', JOINTS)
     description = load_description(folder)
     description = replace(description, provenance={'samples': 1, 'train_s': 1.0})
-    offline = {'dlnn': {**scored.scores, 'dissipated_power_min': dissipated}}
-    prediction = Prediction(trajectory, trajectory.tau, {}, None)
-    robot = description.robot
+
+    def serve(lost=(), noise=0.0, dissipated=1.0, surplus=None):
+        sent, answers, states = answers_to(trajectory, lost)
+        error = noise * np.random.default_rng(0).normal(size=answers.effort.shape)
+        answers = answers._replace(effort=answers.effort + error)
+        scored = live.score_answers(trajectory, JOINTS, sent, answers, states)
+        prediction = Prediction(trajectory, trajectory.tau, {}, None, surplus)
+        scores = {**scored.scores, 'dissipated_power_min': dissipated}
+        return demo.Served(scored, description), Evaluation((prediction,), scores)
+
+    energy = np.linspace(0.0, 10.0, 400)
+    energy[0] = surplus
+    served = {'dlnn': serve(), 'dlnn_memory': serve(lost, noise, dissipated, energy)}
     return demo.make_result(
-        tmp_path, Path('bag'), robot, prediction, scored, offline, description, min_r2
+        tmp_path,
+        Path('bag'),
+        {kind: pair[0] for kind, pair in served.items()},
+        {kind: pair[1] for kind, pair in served.items()},
+        min_r2,
     )
 
 
@@ -84,6 +96,8 @@ def judge(trajectory, tmp_path, lost=(), noise=0.0, min_r2=0.8, dissipated=1.0):
         ({'noise': 30.0}, 'is below 0.8'),
         ({'lost': range(100)}, 'only 300 of 400 joint states were answered'),
         ({'dissipated': -1.0}, 'the model gives energy'),
+        ({'surplus': -1e-9}, None),  # rounding of 10 J
+        ({'surplus': -1e-7}, 'its memory gives energy: 1e-07 J'),
     ],
 )
 def test_a_run_is_good_or_says_why_not(trajectory, tmp_path, change, fault):
@@ -93,12 +107,65 @@ def test_a_run_is_good_or_says_why_not(trajectory, tmp_path, change, fault):
     assert ('FAILED' in result.text) == (fault is not None)
     if fault:
         assert fault in result.text
+        assert [f.partition(':')[0] for f in result.data['faults']] == ['dlnn_memory']
     report = (tmp_path / 'report.html').read_text()
-    assert report.count('<svg') == 1
+    assert report.count('<svg') == (1 if live.find_stop(trajectory) is None else 2)
     assert set(result.data) >= {'received', 'expected', 'models', 'report'}
-    assert {'r2_mean_live', 'r2_mean_offline', 'latency_p99_ms'} <= set(
-        result.data['models']['dlnn']
-    )
+    # The worse of both.
+    assert result.data['received'] == 400 - len(change.get('lost', ()))
+    for kind in demo.SERVED:
+        figures = result.data['models'][kind]
+        assert {'r2_mean_live', 'r2_mean_offline', 'latency_p99_ms'} <= set(figures)
+
+
+def stop_and_go(begin, end, noise=0.0):
+    """Return a trajectory of two joints; the first rests from `begin` to `end` [s]."""
+    t = np.arange(0.0, 10.0, 0.01)
+    qd = np.ones((len(t), 2))
+    qd[(t >= begin) & (t < end), 0] = 0.0
+    qd[::7] += noise
+    q = np.cumsum(qd, axis=0) * 0.01
+    return Trajectory(Recording(t, q, q), q, qd, np.gradient(qd, 0.01, axis=0))
+
+
+def test_a_stop_is_found_with_what_surrounds_it():
+    assert live.find_stop(stop_and_go(3.0, 4.0)) == pytest.approx((2.0, 5.0), abs=0.011)
+    # A long rest is not shown whole, and may be the end.
+    expected = (2.0, 3.0 + live.REST_S + live.AFTER_S)
+    assert live.find_stop(stop_and_go(3.0, 20.0)) == pytest.approx(expected, abs=0.011)
+
+
+def test_no_stop_without_motion_before_it():
+    assert live.find_stop(stop_and_go(20.0, 20.0)) is None
+    assert live.find_stop(stop_and_go(-1.0, 20.0)) is None
+    # The joint never moves, its speed crosses the threshold by noise.
+    assert live.find_stop(stop_and_go(-1.0, 20.0, noise=3e-3)) is None
+
+
+def test_no_train_names_the_models_that_are_not_there(tmp_path, capsys):
+    run = ['demo', '--out', str(tmp_path / 'out'), '--no-train']
+    assert main(run) == 2
+    assert 'no model dlnn and dlnn_memory of a last run' in capsys.readouterr().err
+    models.save_tiny_model(tmp_path / 'out' / 'models' / 'dlnn', JOINTS)
+    (tmp_path / 'out' / demo.MARKER).touch()
+    assert main(run) == 2
+    assert 'no model dlnn_memory of a last run' in capsys.readouterr().err
+
+
+def test_a_baseline_that_cannot_be_fitted_is_left_out(rng, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(demo, 'SERVED', {})
+    monkeypatch.setattr(demo, 'BASELINES', {'linear': 1.0})
+    data = datasets.two_pendulums(rng, trajectories=3)
+    demo._train(data, tmp_path, 1.0, 0)
+    assert (tmp_path / 'linear').exists()
+    endless = replace(data, robot=replace(data.robot, kinds=('continuous', 'revolute')))
+    demo._train(endless, tmp_path, 1.0, 0)
+    assert 'linear is left out: model linear takes positions' in capsys.readouterr().err
+    assert not (tmp_path / 'linear').exists()
+    # A model that is to be served is not left out.
+    monkeypatch.setattr(demo, 'SERVED', {'linear': 1.0})
+    with pytest.raises(ValueError, match='model linear takes positions'):
+        demo._train(endless, tmp_path, 1.0, 0)
 
 
 @pytest.mark.ros
@@ -109,11 +176,17 @@ def test_small_demo_from_end_to_end(rng, tmp_path, monkeypatch, capsys):
     recordings = tuple(replace(t.recording, role='') for t in data)
     write_bag(tmp_path / 'bag', RecordingSet(data.robot, recordings))
     run = ['demo', '--bag', str(tmp_path / 'bag'), '--out', str(tmp_path / 'out'), '--rate', '4']
-    assert main([*run, '--time-budget', '4', '--min-r2', '0.5', '--json']) == 0
+    assert main([*run, '--time-budget', '8', '--min-r2', '0.5', '--json']) == 0
     result = json.loads(capsys.readouterr().out)
     assert result['expected'] == 400
     assert result['received'] >= 395
-    assert result['models']['dlnn']['r2_mean_live'] > 0.5
+    for kind in demo.SERVED:
+        figures = result['models'][kind]
+        assert figures['received'] >= result['received']
+        # A node that serves the other's model would show here.
+        assert figures['r2_mean_live'] > 0.5
+        log = (tmp_path / 'out' / 'nodes' / f'feedforward_{kind}.log').read_text()
+        assert f': {kind} of pendulums' in log
     assert (tmp_path / 'out' / 'report.html').exists()
     # A poor fit is no success.
     assert main([*run, '--no-train', '--min-r2', '0.9999']) == 1

@@ -1,34 +1,49 @@
 """
 The main job from end to end: recording, training, live feed-forward, comparison.
 
-A recording is made (or taken with --bag), a dLNN is trained from it, `feedforward_node` serves
-it on ROS 2 while `replay_node` plays the part of the recording that training never saw, and
-what arrives on `~/feedforward` is compared with the recorded effort and with Pinocchio's RNEA.
+A recording is made (or taken with --bag) and a dLNN is trained from it twice, without and with
+memory in its friction. A `feedforward_node` for each serves them on ROS 2 side by side while
+`replay_node` plays the part of the recording that training never saw, and what arrives on their
+`~/feedforward` is compared with the recorded effort, with simpler models and with Pinocchio's
+RNEA.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 import shutil
-from typing import Any, TYPE_CHECKING
+from typing import Any, NamedTuple, TYPE_CHECKING
 
-from dlnn_ros.config import load_robot, Robot
+from dlnn_ros.config import load_robot
 from dlnn_ros.learning.model_folder import load_description, ModelDescription
 
 from .command import progress, Result
 from .options import tell_notes
 
 if TYPE_CHECKING:
-    from dlnn_ros.learning.evaluate import Prediction
+    from dlnn_ros.data.trajectory import Dataset
+    from dlnn_ros.learning.evaluate import Evaluation
+    from dlnn_ros.learning.report import Table
 
     from .live import Live
 
 HELP = 'from a recording to live feed-forward torque, compared and plotted'
 MARKER = '.dlnn_demo'
 MIN_ANSWERED = 0.95  # share of the joint states
-BASELINES = {'mlp': 10.0, 'linear': 1.0}  # training time [s]
+SERVED = {'dlnn': 0.4, 'dlnn_memory': 0.6}  # share of the training time
+BASELINES = {'mlp': 8.0, 'linear': 1.0, 'linear_memory': 1.0}  # training time [s]
+# Of the energy that went through the memory: rounding of its sum over the samples.
+SURPLUS_TOLERANCE = 1e-9
+
+
+class Served(NamedTuple):
+    """A model that was served: what came over ROS from it, and what it is."""
+
+    live: Live
+    description: ModelDescription
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -37,14 +52,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--robot', help='name of a file in config/robots, or a YAML file')
     parser.add_argument('--topic', help='topic of the joint states in the bag')
     parser.add_argument('--out', default='demo_out', help='folder for everything that is made')
-    parser.add_argument('--time-budget', type=float, default=45.0, help='training time [s]')
+    parser.add_argument(
+        '--time-budget', type=float, default=60.0, help='training time of both dLNNs together [s]'
+    )
     parser.add_argument('--seed', type=int, default=0, help='of recording and training')
-    parser.add_argument('--no-train', action='store_true', help='use the model of the last run')
+    parser.add_argument('--no-train', action='store_true', help='use the models of the last run')
     parser.add_argument('--rate', type=float, default=1.0, help='speed of the replay')
     parser.add_argument(
         '--min-r2',
         type=float,
-        help='exit with 1 when the live R2 is below (default 0.8, with --bag 0.5)',
+        help='exit with 1 when a live R2 is below (default 0.8, with --bag 0.5)',
     )
 
 
@@ -58,7 +75,10 @@ def run(args: argparse.Namespace) -> Result:
     if not 0.01 <= args.rate <= 100:
         raise ValueError(f'--rate is {args.rate}, must be between 0.01 and 100')
     out = Path(args.out)
+    models = out / 'models'
     _check_own(out)
+    if args.no_train:
+        _check_models(models)
     robot = load_robot(args.robot) if args.robot else None
     if args.bag:
         bag = Path(args.bag)
@@ -69,43 +89,33 @@ def run(args: argparse.Namespace) -> Result:
     dataset = load_dataset([str(bag)], robot=robot, topic=args.topic)
     tell_notes(dataset)
 
-    from dlnn_ros.learning.checkpoint import load_model
-    from dlnn_ros.learning.evaluate import check_joints, evaluate
+    from dlnn_ros.learning.evaluate import check_joints
     from dlnn_ros.learning.traces import share_seen
 
-    from .live import rigid_body, score_rigid_body, serve_and_record
+    from .live import evaluate_rigid_body, rigid_body, serve_and_record
 
     body = rigid_body(dataset.robot)
     _mark_own(out)
-    models = out / 'models'
     if not args.no_train:
         _train(dataset, models, args.time_budget, args.seed)
-    description = load_description(models / 'dlnn')
-    check_joints(dataset, description.robot)
     trajectory = max(dataset.role('test'), key=lambda t: len(t.t))
     test = replace(dataset, trajectories=(trajectory,))
-    if share_seen(test, description.provenance.get('traces', [])):
-        raise ValueError(
-            f'{models / "dlnn"}: was trained on {trajectory.recording.name}, so it cannot be '
-            'judged by it; leave out --no-train'
-        )
-    offline = {
-        kind: evaluate(load_model(models / kind).model, test) for kind in ('dlnn', *BASELINES)
-    }
-    scores = {kind: evaluation.scores for kind, evaluation in offline.items()}
+    descriptions = {kind: load_description(models / kind) for kind in SERVED}
+    for kind, description in descriptions.items():
+        check_joints(dataset, description.robot)
+        if share_seen(test, description.provenance.get('traces', [])):
+            raise ValueError(
+                f'{models / kind}: was trained on {trajectory.recording.name}, so it cannot be '
+                'judged by it; leave out --no-train'
+            )
+    offline = _evaluate(models, test)
     if body is not None:
-        scores['rnea'] = score_rigid_body(body, trajectory, dataset.robot)
-    live = serve_and_record(models / 'dlnn', dataset.robot, trajectory, out, args.rate)
-    return make_result(
-        out,
-        bag,
-        dataset.robot,
-        offline['dlnn'].predictions[0],
-        live,
-        scores,
-        description,
-        args.min_r2,
+        offline['rnea'] = evaluate_rigid_body(body, trajectory, dataset.robot)
+    live = serve_and_record(
+        {kind: models / kind for kind in SERVED}, dataset.robot, trajectory, out, args.rate
     )
+    served = {kind: Served(live[kind], descriptions[kind]) for kind in SERVED}
+    return make_result(out, bag, served, offline, args.min_r2)
 
 
 def _check_own(out: Path) -> None:
@@ -113,6 +123,14 @@ def _check_own(out: Path) -> None:
         raise FileExistsError(f'{out}: is a file; choose another --out')
     if out.exists() and any(out.iterdir()) and not (out / MARKER).exists():
         raise FileExistsError(f'{out}: exists and was not made by the demo; choose another --out')
+
+
+def _check_models(models: Path) -> None:
+    missing = [kind for kind in SERVED if not (models / kind).is_dir()]
+    if missing:
+        raise FileNotFoundError(
+            f'{models}: no model {" and ".join(missing)} of a last run; leave out --no-train'
+        )
 
 
 def _mark_own(out: Path) -> None:
@@ -135,125 +153,204 @@ def _record(path: Path, seed: int) -> None:
     write_bag(path, recordings)
 
 
-def _train(dataset, models: Path, time_budget: float, seed: int) -> None:
+def _train(dataset: Dataset, models: Path, time_budget: float, seed: int) -> None:
     from dlnn_ros.learning.train import TrainConfig
 
     from .train import fit, summary_text
 
-    for kind, budget in {'dlnn': time_budget, **BASELINES}.items():
+    budgets = {kind: share * time_budget for kind, share in SERVED.items()}
+    for kind, budget in {**budgets, **BASELINES}.items():
         config = TrainConfig(model=kind, time_budget_s=budget, seed=seed)
-        result = fit(dataset, config, models / kind, None, overwrite=True)
-        progress(summary_text(result))
+        try:
+            result = fit(dataset, config, models / kind, None, overwrite=True)
+        except ValueError as error:
+            if kind in SERVED:
+                raise
+            shutil.rmtree(models / kind, ignore_errors=True)  # of another run
+            progress(f'{kind} is left out: {error}')
+        else:
+            progress(summary_text(result))
+
+
+def _evaluate(models: Path, test: Dataset) -> dict[str, Evaluation]:
+    """Score all models there as they are served, memory from the torque of the first sample."""
+    from dlnn_ros.learning.checkpoint import load_model
+    from dlnn_ros.learning.evaluate import evaluate
+
+    return {
+        kind: evaluate(load_model(models / kind).model, test, 'served', is_started=True)
+        for kind in (*SERVED, *BASELINES)
+        if (models / kind).is_dir()
+    }
 
 
 def make_result(
     out: Path,
     bag: Path,
-    robot: Robot,
-    prediction: Prediction,
-    live: Live,
-    offline: dict[str, dict[str, Any]],
-    description: ModelDescription,
+    served: Mapping[str, Served],
+    offline: Mapping[str, Evaluation],
     min_r2: float,
 ) -> Result:
     """
-    Judge the run, write the report, and return table, figures and exit code.
+    Judge the run, write the report, and return tables, figures and exit code.
+
+    In the figures `received` of `expected` is that of the served model which answered least.
 
     Parameters
     ----------
     out, bag : Path
         Where the report goes; what was replayed from.
-    robot : Robot
-        Joints and meaning of effort.
-    prediction : Prediction
-        The dLNN off line along the replayed trajectory.
-    live : Live
-        What came over ROS.
-    offline : dict
-        Scores by kind of model on the replayed trajectory, `dlnn` among them.
-    description : ModelDescription
-        Of the dLNN.
+    served : mapping
+        The models served, by kind.
+    offline : mapping
+        Evaluation by kind on the replayed trajectory, those of `served` among them.
     min_r2 : float
         Least live R2 of a good fit.
 
     """
-    from dlnn_ros.learning.report import (
-        effort_unit,
-        format_cell,
-        paragraph,
-        Table,
-        text_table,
-        write_report,
-    )
+    from dlnn_ros.learning.report import effort_unit, paragraph, text_table, write_report
 
     from .live import live_plots
 
+    robot = next(iter(served.values())).description.robot
+    trajectory = next(iter(offline.values())).predictions[0].trajectory
     unit = effort_unit(robot.effort.kind)
-    trajectory = prediction.trajectory
-    rows: list[list[Any]] = [
-        [joint, live.scores['rmse'][joint], live.scores['r2'][joint]]
-        + [scores['r2'][joint] for scores in offline.values()]
-        for joint in robot.joints
+    live = {kind: s.live for kind, s in served.items()}
+    tables = [
+        _live_table(live, f'Live on {trajectory.recording.name}, unseen in training; {bag}', unit),
+        _offline_table(offline),
+        _serving_table(served, offline),
     ]
-    means = [scores['r2_mean'] for scores in offline.values()]
-    rows.append(['mean', None, live.scores['r2_mean'], *means])
-    table = Table(
-        f'R2 on {trajectory.recording.name}, unseen in training; {bag}',
-        ('joint', f'live RMSE [{unit}]', 'dlnn live', *(f'{k} offline' for k in offline)),
-        rows,
+    faults = [
+        f'{kind}: {fault}'
+        for kind in served
+        for fault in _faults(live[kind], offline[kind], min_r2)
+    ]
+    failed = [f'FAILED: {fault}' for fault in faults]
+    notes = [
+        'Live derivatives are causal. Latency: from joint state to feed-forward as a third '
+        'process sees them.',
+        f'Offline derivatives: {trajectory.method}. The memory starts from the torque of the '
+        'first sample where the robot rests there.',
+    ]
+    if 'rnea' in offline:
+        notes.append(
+            'rnea: rigid bodies, rotor inertia and counterbalance of the URDF, without friction.'
+        )
+    path = write_report(
+        out / 'report.html',
+        'dLNN feed-forward, live',
+        [
+            *(paragraph(line) for line in failed),
+            *tables,
+            *(paragraph(line) for line in notes),
+            *live_plots(live, trajectory, robot.joints, unit),
+        ],
     )
-    dissipated = offline['dlnn']['dissipated_power_min']
+    least = min(live.values(), key=lambda a: a.received)
+    data = {
+        'received': least.received,
+        'expected': least.expected,
+        'models': _figures(served, offline),
+        'good': not faults,
+        'faults': faults,
+        'bag': str(bag),
+        'report': str(path),
+    }
+    text = '\n'.join([*(text_table(t) + '\n' for t in tables), *failed, f'report: {path}'])
+    return Result(data, text, 1 if faults else 0)
+
+
+def _faults(live: Live, offline: Evaluation, min_r2: float) -> list[str]:
+    """Return what is wrong with a served model, a line each."""
+    from dlnn_ros.learning.report import format_cell
+
     faults = []
     r2 = live.scores['r2_mean']
     if r2 is None or r2 < min_r2:
         faults.append(f'live R2 {format_cell(r2)} is below {min_r2} (--min-r2)')
     if live.received < MIN_ANSWERED * live.expected:
         faults.append(f'only {live.received} of {live.expected} joint states were answered')
+    dissipated = offline.scores['dissipated_power_min']
     if dissipated < 0:
         faults.append(f"the model gives energy: qd'd reaches {dissipated:.3g} W")
-    p50, p99 = (format_cell(live.latency_ms[k]) for k in ('p50', 'p99'))
-    lines = [
-        f'received the feed-forward of {live.received} of {live.expected} joint states',
-        f'latency p50 {p50} ms, p99 {p99} ms, from joint state to feed-forward as a third '
-        'process sees them',
-        f'least dissipated power {dissipated:.3g} W',
-        *(f'FAILED: {fault}' for fault in faults),
+    surplus = offline.predictions[0].surplus
+    if surplus is not None and surplus.min() < -SURPLUS_TOLERANCE * abs(surplus).max():
+        faults.append(f'its memory gives energy: {-surplus.min():.3g} J more than went in')
+    return faults
+
+
+def _live_table(live: Mapping[str, Live], caption: str, unit: str) -> Table:
+    from dlnn_ros.learning.report import Table
+
+    scores = [a.scores for a in live.values()]
+    rows: list[list[Any]] = [
+        [joint, *(s[key][joint] for key in ('r2', 'rmse') for s in scores)]
+        for joint in scores[0]['r2']
     ]
-    about = [
-        f'Model {out / "models" / "dlnn"}: {description.kind}, trained on '
-        f'{description.provenance["samples"]} samples in {description.provenance["train_s"]} s.',
-        f'Offline derivatives: {trajectory.method}. Live derivatives are causal.',
-        'rnea: rigid bodies, rotor inertia and counterbalance of the URDF, without friction.',
-    ]
-    path = write_report(
-        out / 'report.html',
-        'dLNN feed-forward, live',
-        [
-            table,
-            *(paragraph(line) for line in lines + about),
-            *live_plots(live, trajectory, prediction, robot.joints, unit),
-        ],
+    for name, key in (('mean', 'r2_mean'), ('moving', 'r2_mean_moving'), ('rest', 'r2_mean_rest')):
+        rows.append([name, *(s[key] for s in scores), *(None for _ in scores)])
+    head = [f'R2 {kind}' for kind in live] + [f'RMSE {kind} [{unit}]' for kind in live]
+    return Table(caption, ('joint', *head), rows)
+
+
+def _offline_table(offline: Mapping[str, Evaluation]) -> Table:
+    from dlnn_ros.learning.report import Table
+
+    scores = [evaluation.scores for evaluation in offline.values()]
+    rows = [[joint, *(s['r2'][joint] for s in scores)] for joint in scores[0]['r2']]
+    rows.append(['mean', *(s['r2_mean'] for s in scores)])
+    return Table('The same offline, R2', ('joint', *offline), rows)
+
+
+def _serving_table(served: Mapping[str, Served], offline: Mapping[str, Evaluation]) -> Table:
+    from dlnn_ros.learning.report import Table
+
+    rows = []
+    for kind, (live, description) in served.items():
+        scores = offline[kind].scores
+        rows.append(
+            [
+                kind,
+                f'{live.received} of {live.expected}',
+                live.latency_ms['p50'],
+                live.latency_ms['p99'],
+                scores['dissipated_power_min'],
+                scores.get('memory_surplus_min'),
+                description.provenance['train_s'],
+            ]
+        )
+    head = (
+        'model',
+        'answered',
+        'latency p50 [ms]',
+        'p99 [ms]',
+        'least dissipated [W]',
+        'least memory surplus [J]',
+        'trained [s]',
     )
+    return Table('Served', head, rows)
+
+
+def _figures(
+    served: Mapping[str, Served], offline: Mapping[str, Evaluation]
+) -> dict[str, dict[str, Any]]:
+    """Return the figures of each model for scripts."""
     models: dict[str, dict[str, Any]] = {
-        kind: {'r2_mean_offline': scores['r2_mean'], 'r2_mean_live': None}
-        for kind, scores in offline.items()
+        kind: {'r2_mean_offline': evaluation.scores['r2_mean'], 'r2_mean_live': None}
+        for kind, evaluation in offline.items()
     }
-    models['dlnn'] |= {
-        'r2_mean_live': r2,
-        'r2_live': live.scores['r2'],
-        'latency_p50_ms': live.latency_ms['p50'],
-        'latency_p99_ms': live.latency_ms['p99'],
-        'train_s': description.provenance['train_s'],
-        'dissipated_power_min': dissipated,
-    }
-    data = {
-        'received': live.received,
-        'expected': live.expected,
-        'models': models,
-        'good': not faults,
-        'faults': faults,
-        'bag': str(bag),
-        'report': str(path),
-    }
-    text = '\n'.join([text_table(table), *lines, f'report: {path}'])
-    return Result(data, text, 1 if faults else 0)
+    for kind, (live, description) in served.items():
+        scores = offline[kind].scores
+        models[kind] |= {
+            'r2_mean_live': live.scores['r2_mean'],
+            'r2_live': live.scores['r2'],
+            'latency_p50_ms': live.latency_ms['p50'],
+            'latency_p99_ms': live.latency_ms['p99'],
+            'received': live.received,
+            'train_s': description.provenance['train_s'],
+            'dissipated_power_min': scores['dissipated_power_min'],
+        }
+        if 'memory_surplus_min' in scores:
+            models[kind]['memory_surplus_min'] = scores['memory_surplus_min']
+    return models

@@ -1,19 +1,19 @@
-"""Serve a model on ROS 2, replay a recording to it, and score what comes back."""
+"""Serve models on ROS 2, replay a recording to them, and score what comes back."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import contextlib
 from pathlib import Path
 import shutil
 from typing import Any, NamedTuple, TYPE_CHECKING
 
-from dlnn_ros.config import Robot
+from dlnn_ros.config import REST_SPEED, Robot
 from dlnn_ros.data.bags import write_bag
 from dlnn_ros.data.efforts import Efforts, read_efforts
 from dlnn_ros.data.trajectory import RecordingSet, Trajectory
 from dlnn_ros.learning import metrics
-from dlnn_ros.learning.evaluate import Prediction, score_predictions
+from dlnn_ros.learning.evaluate import Evaluation, Prediction, score_predictions
 from dlnn_ros.learning.report import Line, plot
 import numpy as np
 
@@ -24,13 +24,14 @@ if TYPE_CHECKING:
     from dlnn_ros.dynamics.rigid_body import RigidBody
 
 START_TIMEOUT_S = 60.0  # of a node on a busy machine with a cold disk
-FEEDFORWARD = '/feedforward_node/feedforward'
 JOINT_STATES = '/joint_states'
+# Around a stop are shown so much before it, of the rest, and after it [s].
+BEFORE_S, REST_S, AFTER_S = 1.0, 2.0, 1.0
 
 
 class Live(NamedTuple):
     """
-    What came over ROS.
+    What came over ROS from one model.
 
     received of expected samples were answered under their own stamp; index are those samples,
     (K,), effort the answers, (K, n).
@@ -45,13 +46,14 @@ class Live(NamedTuple):
 
 
 def serve_and_record(
-    model: Path, robot: Robot, trajectory: Trajectory, out: Path, rate: float
-) -> Live:
+    models: Mapping[str, Path], robot: Robot, trajectory: Trajectory, out: Path, rate: float
+) -> dict[str, Live]:
     """
-    Run feedforward_node, replay_node and record_node on one trajectory.
+    Run a feedforward_node per model, replay_node and record_node on one trajectory.
 
     The trajectory is written to a bag of its own, so that nothing but it is replayed and each
-    stamp names one of its samples.
+    stamp names one of its samples. All models answer the same joint states side by side; the
+    node of each is named feedforward_ and its key.
 
     Raises
     ------
@@ -66,33 +68,51 @@ def serve_and_record(
     write_bag(stretch, RecordingSet(robot, (trajectory.recording,), str(stretch)), JOINT_STATES)
     duration_s = float(trajectory.t[-1] - trajectory.t[0])
     environment = private_environment(folder)
+    names = {key: f'feedforward_{key}' for key in models}
+    topics = {key: f'/{name}/feedforward' for key, name in names.items()}
     with contextlib.ExitStack() as stack:
 
-        def start(node: str, **parameters: Any) -> NodeProcess:
-            return stack.enter_context(NodeProcess(node, parameters, folder, environment))
+        def start(node: str, name: str = '', **parameters: Any) -> NodeProcess:
+            return stack.enter_context(NodeProcess(node, parameters, folder, environment, name))
 
-        progress('starting feedforward_node and record_node ...')
-        server = start('feedforward_node', model=str(model.resolve()), autostart=True)
-        server.wait_for('active:', START_TIMEOUT_S)
+        progress(f'starting {", ".join(names.values())} and record_node ...')
+        servers = [
+            start('feedforward_node', names[key], model=str(path.resolve()), autostart=True)
+            for key, path in models.items()
+        ]
         recorder = start(
             'record_node',
             bag=str(recorded.resolve()),
-            topics=[FEEDFORWARD, JOINT_STATES],
+            topics=[*topics.values(), JOINT_STATES],
             idle_timeout_s=2.0,
-            wait_timeout_s=START_TIMEOUT_S,
+            wait_timeout_s=2 * START_TIMEOUT_S,
         )
-        recorder.wait_for(f'matched: {FEEDFORWARD}', START_TIMEOUT_S)
+        for server in servers:
+            server.wait_for('active:', START_TIMEOUT_S)
+        for topic in topics.values():
+            recorder.wait_for(f'matched: {topic}', START_TIMEOUT_S)
         progress(f'replaying {duration_s:.0f} s of {trajectory.recording.name} at {rate:g}x ...')
-        player = start('replay_node', bag=str(stretch.resolve()), rate=rate, wait_subscriptions=2)
+        player = start(
+            'replay_node',
+            bag=str(stretch.resolve()),
+            rate=rate,
+            wait_subscriptions=len(models) + 1,
+        )
         limit_s = START_TIMEOUT_S + duration_s / rate
         if player.wait(limit_s):
             raise ValueError(f'replay_node failed; log: {player.log}')
         if recorder.wait(limit_s):
-            raise ValueError(f'nothing was received on {FEEDFORWARD}; log: {recorder.log}')
+            raise ValueError(
+                f'nothing was received on {", ".join(topics.values())}; log: {recorder.log}'
+            )
     sent = read_efforts(stretch, JOINT_STATES, ()).stamps
-    answers = read_efforts(recorded, FEEDFORWARD, robot.joints)
     states = read_efforts(recorded, JOINT_STATES, ())
-    return score_answers(trajectory, robot.joints, sent, answers, states)
+    return {
+        key: score_answers(
+            trajectory, robot.joints, sent, read_efforts(recorded, topic, robot.joints), states
+        )
+        for key, topic in topics.items()
+    }
 
 
 def score_answers(
@@ -160,30 +180,61 @@ def rigid_body(robot: Robot) -> RigidBody | None:
         return None
 
 
-def score_rigid_body(body: RigidBody, trajectory: Trajectory, robot: Robot) -> dict[str, Any]:
+def evaluate_rigid_body(body: RigidBody, trajectory: Trajectory, robot: Robot) -> Evaluation:
     """Score RNEA, without friction, on a trajectory."""
     tau = body.inverse_dynamics(trajectory.q, trajectory.qd, trajectory.qdd)
-    prediction = Prediction(trajectory, tau / robot.gear_ratio, {}, None)
-    return score_predictions((prediction,), robot.joints)
+    predictions = (Prediction(trajectory, tau / robot.gear_ratio, {}),)
+    return Evaluation(predictions, score_predictions(predictions, robot.joints))
 
 
 def live_plots(
-    live: Live, trajectory: Trajectory, prediction: Prediction, joints: Sequence[str], unit: str
+    live: Mapping[str, Live], trajectory: Trajectory, joints: Sequence[str], unit: str
 ) -> list[str]:
-    """Plot measured, live and offline effort of each joint."""
+    """Plot measured and live effort of each joint: around a stop, then all of it."""
     t = trajectory.t
-    panels = [
-        (
-            joint,
-            [
-                Line('measured', t, trajectory.tau[:, i]),
-                Line('live over ROS', t[live.index], live.effort[:, i]),
-                Line('offline', t, prediction.effort[:, i]),
-            ],
-        )
-        for i, joint in enumerate(joints)
+    lines = [
+        [
+            Line('measured', t, np.where(trajectory.valid, trajectory.tau[:, i], np.nan)),
+            *(Line(f'{key} live', t[a.index], a.effort[:, i]) for key, a in live.items()),
+        ]
+        for i in range(len(joints))
     ]
-    return [plot(panels, f'effort [{unit}]', trajectory.recording.name)]
+    name = trajectory.recording.name
+    label = f'effort [{unit}]'
+    plots = []
+    stop = find_stop(trajectory)
+    if stop is not None:
+        panels = [[_between(line, *stop) for line in panel] for panel in lines]
+        plots.append(plot(list(zip(joints, panels, strict=True)), label, f'{name}: a stop'))
+    return [*plots, plot(list(zip(joints, lines, strict=True)), label, name)]
+
+
+def find_stop(trajectory: Trajectory) -> tuple[float, float] | None:
+    """
+    Return from when to when [s] to look at the longest rest of a joint that came from motion.
+
+    None where no joint stops.
+    """
+    t, found = trajectory.t, []
+    for speed in np.abs(trajectory.qd).T:
+        is_rest = speed < REST_SPEED
+        begins = np.flatnonzero(~is_rest[:-1] & is_rest[1:]) + 1
+        for begin in begins:
+            # Noise about the threshold is no motion.
+            before = speed[np.searchsorted(t, t[begin] - BEFORE_S) : begin]
+            if before.max() > 10 * REST_SPEED:
+                rest = is_rest[begin:]
+                end = len(t) - 1 if rest.all() else begin + int(rest.argmin())
+                found.append((t[end] - t[begin], t[begin]))
+    if not found:
+        return None
+    rest_s, begin_s = max(found)
+    return begin_s - BEFORE_S, begin_s + min(rest_s, REST_S) + AFTER_S
+
+
+def _between(line: Line, begin_s: float, end_s: float) -> Line:
+    is_in = (line.t >= begin_s) & (line.t <= end_s)
+    return Line(line.label, line.t[is_in], line.y[is_in])
 
 
 def match(known: np.ndarray, stamps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

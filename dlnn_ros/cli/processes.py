@@ -38,6 +38,8 @@ class NodeProcess:
         For the parameter file and the log.
     environment : mapping
         Of the process.
+    name : str
+        Of the node and its files, where it is not the node's own: several run side by side.
 
     """
 
@@ -47,13 +49,14 @@ class NodeProcess:
         parameters: Mapping[str, Any],
         folder: Path,
         environment: Mapping[str, str],
+        name: str = '',
     ) -> None:
-        self.name = node
-        self.log = folder / f'{node}.log'
-        file = folder / f'{node}.yaml'
+        self.name = name or node
+        self.log = folder / f'{self.name}.log'
+        file = folder / f'{self.name}.yaml'
         file.write_text(yaml.safe_dump({'/**': {'ros__parameters': dict(parameters)}}))
         command = [sys.executable, '-m', f'dlnn_ros.nodes.{node}']
-        command += ['--ros-args', '--params-file', str(file)]
+        command += ['--ros-args', '--params-file', str(file), '-r', f'__node:={self.name}']
         self._lines: list[str] = []
         self._news = threading.Condition()
         self._process = subprocess.Popen(
