@@ -50,6 +50,7 @@ setup(
         'scipy>=1.10',
         'pyyaml>=6',
         'torch>=2.3',
+        'numba>=0.60',
         'safetensors>=0.4',
         'rosbags>=0.11',
         "backports.zstd>=1.0; python_version < '3.14'",

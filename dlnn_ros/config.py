@@ -26,6 +26,8 @@ import yaml
 T = TypeVar('T')
 
 JOINT_KINDS = ('revolute', 'continuous', 'prismatic')
+# A joint slower than this counts as at rest [rad/s | m/s]: industrial encoders cannot tell.
+REST_SPEED = 2e-3
 EFFORT_KINDS = ('joint', 'motor', 'no_gravity')
 STANDARD_GRAVITY = (0.0, 0.0, -9.81)
 

@@ -15,6 +15,7 @@ class WeightedSum:
     """A predictor whose torque shows which value came from which joint."""
 
     backend = 'test'
+    has_memory = False
 
     def __init__(self, kinds=('revolute',) * 7):
         self.description = SimpleNamespace(robot=Robot('arm', JOINTS, kinds), kind='test')
@@ -234,3 +235,71 @@ def test_continuous_joints_of_the_model_are_unwrapped():
 def test_estimator_must_fit_the_model():
     with pytest.raises(ValueError, match='estimator is for 6 joints, the model has 7'):
         FeedForward(WeightedSum(), FilteredDifference(6))
+
+
+class Remembering(WeightedSum):
+    """A predictor with memory that notes how it was started."""
+
+    has_memory = True
+
+    def __init__(self):
+        super().__init__()
+        self.starts = []
+
+    def start(self, q, effort):
+        self.starts.append((q.copy(), effort.copy()))
+
+
+HELD = 10.0 * WEIGHT
+
+
+def stand(law, t, speed=0.0, effort=HELD, names=JOINTS):
+    place = [JOINTS.index(n) for n in names]
+    for stamp in t:
+        law.process(
+            stamp, list(names), WEIGHT[place] + speed * stamp, [], [*np.array(effort)[place]]
+        )
+
+
+def test_memory_is_set_once_from_the_effort_of_a_robot_at_rest(rng):
+    law = FeedForward(Remembering())
+    assert law.memory_start == feedforward.UNBENT
+    stand(law, T, names=rng.permutation(JOINTS).tolist())
+    ((q, effort),) = law.predictor.starts
+    np.testing.assert_array_equal(q, WEIGHT)
+    np.testing.assert_array_equal(effort, HELD)
+    assert law.memory_start == feedforward.FROM_EFFORT
+
+
+@pytest.mark.parametrize(
+    ('speed', 'effort'), [(0.1, HELD), (0.0, np.full(7, np.nan)), (0.0, [*HELD[:6], np.inf])]
+)
+def test_memory_starts_unbent_while_moving_or_without_a_finite_effort(speed, effort):
+    law = FeedForward(Remembering())
+    stand(law, T, speed, effort)
+    assert not law.predictor.starts
+    assert law.memory_start == feedforward.UNBENT
+
+
+def test_memory_is_not_set_long_after_the_start():
+    law = FeedForward(Remembering())
+    stand(law, T[:125], effort=np.full(7, np.nan))
+    stand(law, T[125:])
+    assert not law.predictor.starts
+
+
+def test_memory_starts_anew_after_a_gap_and_says_so():
+    law = FeedForward(Remembering())
+    stand(law, T)
+    stand(law, T + 10.0)
+    assert len(law.predictor.starts) == 2
+    assert law.resets == 1
+    assert law.memory_start == feedforward.FROM_EFFORT
+    stand(law, T + 20.0, speed=0.1)
+    assert law.resets == 2
+    assert law.memory_start == feedforward.UNBENT
+
+
+def test_model_without_memory_is_never_started(law):
+    stand(law, T)
+    assert law.memory_start == feedforward.NO_MEMORY

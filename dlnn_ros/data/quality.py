@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 import math
 
-from dlnn_ros.config import Robot
+from dlnn_ros.config import REST_SPEED, Robot
 from dlnn_ros.data.derivatives import Derivatives, differentiate
-from dlnn_ros.data.trajectory import Recording, RecordingSet, REST_SPEED, Trajectory
+from dlnn_ros.data.trajectory import Recording, RecordingSet, Trajectory
 import numpy as np
 
 # An effort that keeps one value this long while its joint moves this far is frozen.

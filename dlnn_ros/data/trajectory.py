@@ -17,7 +17,6 @@ from dlnn_ros.data.observation import ObservationFilter
 import numpy as np
 
 ROLES = ('', 'train', 'validation', 'test')
-REST_SPEED = 2e-3  # [rad/s | m/s]; below it encoders of industrial arms cannot tell motion
 
 
 def _frozen(name: str, value: object, shape: tuple[int, ...] | None, dtype: type) -> np.ndarray:

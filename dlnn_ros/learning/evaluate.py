@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from dlnn_ros.config import Robot
+from dlnn_ros.config import REST_SPEED, Robot
 from dlnn_ros.data.observation import observed_path, sample_path
-from dlnn_ros.data.trajectory import Dataset, REST_SPEED, Trajectory
+from dlnn_ros.data.trajectory import Dataset, Trajectory
 from dlnn_ros.dynamics.dlnn import LagrangianModel
 from dlnn_ros.dynamics.model import InverseDynamicsModel
 import numpy as np

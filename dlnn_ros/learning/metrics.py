@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from dlnn_ros.data.trajectory import REST_SPEED
+from dlnn_ros.config import REST_SPEED
 import numpy as np
 
 

@@ -311,6 +311,8 @@ class FeedForwardNode(LifecycleNode):
                 'velocity_source': law.velocity_source,
                 'zero_stamps': self._zero_stamps,
                 'messages_without_velocity': law.messages_without_velocity,
+                'memory_start': law.memory_start,
+                'state_resets': law.resets,
             }
             values |= {f'count.{k}': n for k, n in sorted(Counter(law.counts).items())}
             values |= {

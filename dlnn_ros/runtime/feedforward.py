@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import math
 from typing import Any, NamedTuple, TYPE_CHECKING
 
+from dlnn_ros.config import REST_SPEED
 from dlnn_ros.runtime import estimators
 from dlnn_ros.runtime.estimators import Estimate, FilteredDifference
 import numpy as np
@@ -15,6 +16,13 @@ if TYPE_CHECKING:
     from dlnn_ros.runtime.predictor import Predictor
 
 VELOCITY_SOURCES = ('estimate', 'message')
+# For so long after a reset the robot may be found at rest [s]; noise can hide it at first.
+START_WINDOW_S = 0.2
+
+# How a memory began.
+NO_MEMORY = 'no memory'
+FROM_EFFORT = 'effort at rest'
+UNBENT = 'unknown, unbent'
 
 MISSING_JOINTS = 'missing_joints'
 REPEATED_JOINTS = 'repeated_joints'
@@ -88,6 +96,10 @@ class FeedForward:
         Joints in the latest message that the model does not know.
     messages_without_velocity : int
         Messages served from the estimate although `velocity_source` is 'message'.
+    memory_start : str
+        How the friction with memory last began: `FROM_EFFORT`, `UNBENT` or `NO_MEMORY`.
+    resets : int
+        Times that the state of estimator and memory was dropped while serving.
 
     """
 
@@ -117,19 +129,29 @@ class FeedForward:
         self.counts: Counter[str] = Counter()
         self.ignored: tuple[str, ...] = ()
         self.messages_without_velocity = 0
+        self.memory_start = UNBENT if predictor.has_memory else NO_MEMORY
+        self.resets = 0
+        self._since_reset_s = 0.0
         self._names: list[str] | None = None
         self._index = np.zeros(robot.n, np.intp)
         self._names_fault: Output | None = None
         self._q = np.zeros(robot.n)
         self._qd = np.zeros(robot.n)
+        self._measured = np.zeros(robot.n)
         self._effort = np.zeros(robot.n)
         self._has_effort = False
 
     def reset(self) -> None:
         """Forget the motion so far; counts stay."""
         self.estimator.reset()
+        self._reset_predictor()
+
+    def _reset_predictor(self) -> None:
         self.predictor.reset()
         self._has_effort = False
+        self._since_reset_s = 0.0
+        if self.predictor.has_memory:
+            self.memory_start = UNBENT
 
     def warm_up(self, samples: int = 50) -> None:
         """
@@ -169,7 +191,8 @@ class FeedForward:
         names : sequence of str
             Joint names in the order of the arrays, in any order.
         position, velocity, effort : array-like, (len(names),)
-            Velocity and effort may be empty. Effort is not used, only its length is checked.
+            Velocity and effort may be empty. A finite effort of a robot at rest sets the memory
+            of a model that has one, once after each reset; nothing else uses it.
 
         """
         output = self._process(stamp_s, names, position, velocity, effort)
@@ -210,33 +233,50 @@ class FeedForward:
             else:
                 self.messages_without_velocity += 1
         try:
-            return self._predict(stamp_s, q, qd)
+            return self._predict(stamp_s, q, qd, effort)
         except (ArithmeticError, ValueError, RuntimeError) as error:
             # The state may hold half of this sample now.
             self.reset()
+            self.resets += 1
             return Output(None, PREDICTION_FAILED, f'{type(error).__name__}: {error}')
 
-    def _predict(self, stamp_s: float, q: np.ndarray, qd: np.ndarray | None) -> Output:
+    def _predict(
+        self, stamp_s: float, q: np.ndarray, qd: np.ndarray | None, effort: Any
+    ) -> Output:
         estimator = self.estimator
         estimate: Estimate | None = estimator.update(stamp_s, q, qd)
         if estimate is None:
             return self._without_estimate(estimator.outcome)
+        if self.memory_start == UNBENT and self._since_reset_s <= START_WINDOW_S:
+            self._start_memory(estimate, effort)
         tau = self.predictor.predict(estimate.q, estimate.qd, estimate.qdd, estimate.dt)
         if not np.isfinite(tau).all():
             at = f'q {estimate.q.tolist()}, qd {estimate.qd.tolist()}, qdd {estimate.qdd.tolist()}'
             values = np.asarray(tau).tolist()
             self.reset()
+            self.resets += 1
             return Output(None, NOT_FINITE_OUTPUT, f'model gives {values} at {at}')
         self._effort[:] = tau
         self._has_effort = True
         return Output(self._effort, estimators.OK)
 
+    def _start_memory(self, estimate: Estimate, effort: Any) -> None:
+        """Set the memory from the effort of a robot at rest."""
+        # Once: to follow the effort would feed the controller's own torque back to it.
+        self._since_reset_s += estimate.dt
+        if not len(effort) or np.abs(estimate.qd).max() >= REST_SPEED:
+            return
+        measured = self._take(effort, self._measured)
+        if np.isfinite(measured).all():
+            self.predictor.start(estimate.q, measured)
+            self.memory_start = FROM_EFFORT
+
     def _without_estimate(self, outcome: str) -> Output:
         if outcome == estimators.REPEATED_SAMPLE and self._has_effort:
             return Output(self._effort, outcome)
         if outcome in _RESETS:
-            self.predictor.reset()
-            self._has_effort = False
+            self._reset_predictor()
+            self.resets += 1
         return Output(None, outcome, self.estimator.detail or outcome.replace('_', ' '))
 
     def _take(self, values: Any, out: np.ndarray) -> np.ndarray:
