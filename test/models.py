@@ -23,6 +23,24 @@ CASES = {
     'linear': ('linear', {}, 'rrr', True),
 }
 LAGRANGIAN = [name for name in CASES if name not in ('mlp', 'linear')]
+ELEMENTS = [{'zeta': 1e-3, 'slip_velocity': 0.1}, {'zeta': 3e-2, 'relaxation_s': 2.0}]
+MEMORY_CASES = {
+    'memory': ('dlnn_memory', SMALL, 'rrr', True),
+    'memory_learned': (
+        'dlnn_memory',
+        {**SMALL, 'memory': {'elements': ELEMENTS, 'learned': True}},
+        'rr',
+        False,
+    ),
+    'memory_weights_of_q': (
+        'dlnn_memory',
+        {**SMALL, 'memory': {'elements': ELEMENTS, 'weight_width': 8}},
+        'rpr',
+        True,
+    ),
+    'linear_memory': ('linear_memory', {'mass_degree': 2}, 'rrr', True),
+}
+ALL_CASES = {**CASES, **MEMORY_CASES}
 
 
 def make_scales(n: int) -> Scales:
@@ -31,7 +49,7 @@ def make_scales(n: int) -> Scales:
 
 def make(name: str, dtype: torch.dtype = torch.float64, seed: int = 0):
     """Return the model of a case with random weights of a size that bends every unit."""
-    kind, options, joints, has_gravity = CASES[name]
+    kind, options, joints, has_gravity = ALL_CASES[name]
     torch.manual_seed(seed)
     n = len(joints)
     config = make_config(kind, options, name)
@@ -39,6 +57,8 @@ def make(name: str, dtype: torch.dtype = torch.float64, seed: int = 0):
     with torch.no_grad():
         for p in model.parameters():
             p.add_(0.3 * torch.randn_like(p))
+        if getattr(model, 'memory', None) is not None:
+            model.memory.raw_weight.normal_()  # they start too small to be seen
     return model.to(dtype).eval()
 
 
@@ -46,6 +66,54 @@ def states(n: int, batch: int, dtype: torch.dtype = torch.float64, seed: int = 1
     """Return random q, qd, qdd, each (batch, n)."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(3, batch, n, generator=generator, dtype=torch.float64).to(dtype)
+
+
+def motion(n: int, samples: int, dtype: torch.dtype = torch.float64, seed: int = 1):
+    """Return q, qd, qdd, (N, n), and dt, (N,): starts and turns that no element forgets at once."""
+    generator = torch.Generator().manual_seed(seed)
+    ways = torch.randn(samples, n, generator=generator)
+    q = torch.randn(n, generator=generator) + 1e-3 * ways.cumsum(0)
+    qd = 0.3 * ways * torch.rand(samples, n, generator=generator)
+    qdd = torch.randn(samples, n, generator=generator)
+    dt = 0.05 * torch.rand(samples, generator=generator)
+    return tuple(x.to(dtype) for x in (q, qd, qdd, dt))
+
+
+def context(model, qd, seed: int = 2):
+    """Return the sign of motion and random admissible bends of a model with memory, else None."""
+    if getattr(model, 'memory', None) is None:
+        return None
+    generator = torch.Generator().manual_seed(seed)
+    y = torch.rand(*qd.shape, model.memory.size, generator=generator, dtype=torch.float64) * 2 - 1
+    return torch.cat([model.dissipation.activation(qd).unsqueeze(-1), y.to(qd.dtype)], -1)
+
+
+class Bent:
+    """A model whose elements stay bent as they are, (B, n, J): one without memory."""
+
+    def __init__(self, model, y):
+        self.model, self.y = model, y
+        self.n, self.conservative = model.n, model.conservative
+        self.parameters, self.mass_matrix, self.energy = (
+            model.parameters,
+            model.mass_matrix,
+            model.energy,
+        )
+
+    def context(self, qd):
+        return torch.cat([self.model.dissipation.activation(qd).unsqueeze(-1), self.y], -1)
+
+    def inverse_dynamics(self, q, qd, qdd):
+        return self.model.torque(q, qd, qdd, self.context(qd))
+
+    def terms(self, q, qd):
+        return self.model.terms(q, qd, context=self.context(qd))
+
+    def forward_dynamics(self, q, qd, tau):
+        return self.model.forward_dynamics(q, qd, tau, context=self.context(qd))
+
+    def power_balance(self, q, qd, qdd):
+        return self.model.power_balance(q, qd, qdd, context=self.context(qd))
 
 
 def is_lagrangian(model) -> bool:
@@ -67,7 +135,7 @@ def describe(kind: str, options: dict, robot: Robot, scales: Scales) -> ModelDes
 
 def save_case(folder: Path, name: str, effort: Effort | None = None):
     """Save the model of a case; return its folder and the float64 model."""
-    kind, options, joints, has_gravity = CASES[name]
+    kind, options, joints, has_gravity = ALL_CASES[name]
     effort = effort or Effort('joint' if has_gravity else 'no_gravity')
     kinds = tuple('revolute' if j == 'r' else 'prismatic' for j in joints)
     robot = Robot('case', tuple(f'j{i}' for i in range(len(joints))), kinds, effort)

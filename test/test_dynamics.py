@@ -23,8 +23,12 @@ def assert_close(a, b, rtol, of=None):
 
 
 def lagrangian(name, dtype=torch.float64):
+    """Return a model and B states; a model with memory with its elements bent at random."""
     model = models.make(name, dtype)
-    return (model, *models.states(model.n, B, dtype))
+    q, qd, qdd = models.states(model.n, B, dtype)
+    if name in models.MEMORY_CASES:
+        model = models.Bent(model, models.context(model, qd)[..., 1:])
+    return model, q, qd, qdd
 
 
 # ---- the properties, as checks that a model passes or not
@@ -112,7 +116,9 @@ def check_terms_sum(model, q, qd, qdd):
 
 def check_periodic(model, q, qd, qdd):
     turn = torch.zeros(model.n, dtype=q.dtype)
-    turn[model.conservative.encoding.revolute] = 2 * torch.pi
+    conservative = model.conservative
+    is_network = hasattr(conservative, 'encoding')
+    turn[conservative.encoding.revolute if is_network else conservative.is_revolute] = 2 * torch.pi
     shifted = model.inverse_dynamics(q + 3 * turn, qd, qdd)
     assert_close(shifted, model.inverse_dynamics(q, qd, qdd), 10 * RTOL[q.dtype])
 
@@ -184,6 +190,55 @@ def test_torque_alone_determines_the_terms(name):
     assert_close(at_rest, g, tolerances.RTOL_F64, of=(at_rest, M))
     left = model.inverse_dynamics(q, qd, zero) - c - at_rest
     assert_close(left, d, 100 * tolerances.RTOL_FINITE_DIFFERENCE, of=(left, at_rest, M))
+
+
+@pytest.mark.parametrize('name', models.MEMORY_CASES)
+@pytest.mark.parametrize('dtype', DTYPES, ids=['f64', 'f32'])
+@torch.no_grad()
+def test_bent_elements_leave_the_properties(name, dtype):
+    bent, *state = lagrangian(name, dtype)
+    check_terms_sum(bent, *state)
+    check_periodic(bent, *state)
+    check_passive(models.Bent(bent.model, torch.zeros_like(bent.y)), *state)
+    is_positive = name != 'linear_memory'  # M of a linear model is whatever the fit made it
+    if is_positive:
+        check_mass_matrix(bent, *state)
+    if dtype == torch.float64:
+        check_coriolis(bent, *state)
+        check_gravity(bent, *state)
+        check_power_balance(bent, *state)
+        if is_positive:
+            check_forward_inverts_inverse(bent, *state)
+
+
+@pytest.mark.parametrize('name', models.MEMORY_CASES)
+@torch.no_grad()
+def test_float32_terms_with_memory_are_the_float64_ones(name):
+    double, single = models.make(name), models.make(name, torch.float32)
+    double.load_state_dict(single.state_dict())
+    q, qd, _ = models.states(double.n, B, torch.float32)
+    context = models.context(single, qd)
+    exact = double.terms(q.double(), qd.double(), context=context.double())
+    for a, b in zip(exact, single.terms(q, qd, context=context), strict=True):
+        assert b.dtype == torch.float32
+        assert_close(b.double(), a, tolerances.RTOL_F32)
+
+
+@pytest.mark.parametrize('name', models.MEMORY_CASES)
+@torch.no_grad()
+def test_memory_adds_its_force_and_nothing_else(name):
+    bent, q, qd, qdd = lagrangian(name)
+    model, context = bent.model, bent.context(qd)
+    straight = models.Bent(model, torch.zeros_like(bent.y))
+    added = bent.inverse_dynamics(q, qd, qdd) - straight.inverse_dynamics(q, qd, qdd)
+    assert_close(added, model.memory_torque(q, context), RTOL[q.dtype])
+    for a, b in zip(bent.terms(q, qd)[:3], straight.terms(q, qd)[:3], strict=True):
+        assert torch.equal(a, b)
+    assert scale(added) > 0.01 * scale(bent.inverse_dynamics(q, qd, qdd))
+    with pytest.raises(ValueError, match='this model has memory: its torque needs a state'):
+        model.inverse_dynamics(q, qd, qdd)
+    with pytest.raises(ValueError, match='this model has memory: its torque needs the context'):
+        model.terms(q, qd)
 
 
 # ---- each check fails on a model that lacks the property
@@ -261,38 +316,40 @@ def test_check_fails_on_broken_model(broken, check):
 # ---- what holds for every kind
 
 
-@pytest.mark.parametrize('name', models.CASES)
+@pytest.mark.parametrize('name', models.ALL_CASES)
 @pytest.mark.parametrize('dtype', DTYPES, ids=['f64', 'f32'])
 @torch.no_grad()
 def test_batch_equals_loop_and_keeps_shape_and_dtype(name, dtype):
     model = models.make(name, dtype)
     q, qd, qdd = models.states(model.n, 12, dtype)
-    batch = model.inverse_dynamics(q, qd, qdd)
-    loop = torch.stack([model.inverse_dynamics(*s) for s in zip(q, qd, qdd, strict=True)])
+    context = models.context(model, qd)
+    batch = model.torque(q, qd, qdd, context)
+    each = [None] * 12 if context is None else context
+    loop = torch.stack([model.torque(*s) for s in zip(q, qd, qdd, each, strict=True)])
     assert batch.dtype == dtype
     assert batch.shape == q.shape
     assert_close(batch, loop, RTOL[dtype])
-    lead = [a.reshape(3, 4, model.n) for a in (q, qd, qdd)]
-    assert_close(model.inverse_dynamics(*lead).reshape(12, -1), batch, RTOL[dtype])
+    lead = [a.reshape(3, 4, *a.shape[1:]) for a in (q, qd, qdd, context) if a is not None]
+    assert_close(model.torque(*lead).reshape(12, -1), batch, RTOL[dtype])
+    if context is None:
+        assert torch.equal(model.inverse_dynamics(q, qd, qdd), batch)
 
 
-@pytest.mark.parametrize('name', models.CASES)
+@pytest.mark.parametrize('name', models.ALL_CASES)
 @torch.no_grad()
 def test_torque_is_affine_in_acceleration_where_physics_says_so(name):
     model = models.make(name)
     q, qd, qdd = models.states(model.n, 8)
-    zero = model.inverse_dynamics(q, qd, 0 * qdd)
-    one = model.inverse_dynamics(q, qd, qdd)
-    two = model.inverse_dynamics(q, qd, 2 * qdd)
+    context = models.context(model, qd)
+    zero, one, two = (model.torque(q, qd, k * qdd, context) for k in range(3))
     bend = scale(two - 2 * one + zero) / scale(two)
     assert (bend < tolerances.RTOL_F64) == (name != 'mlp')
 
 
-@pytest.mark.parametrize('name', models.CASES)
+@pytest.mark.parametrize('name', models.ALL_CASES)
 def test_stepping_equals_the_sequence(name):
     model = models.make(name)
-    q, qd, qdd = models.states(model.n, 10)
-    dt = torch.full((10,), 0.004, dtype=torch.float64)
+    q, qd, qdd, dt = models.motion(model.n, 10)
     state = model.initial_state(q[0])
     assert state.shape == (model.n, model.state_size)
     whole = model.sequence(state, q, qd, qdd, dt)
@@ -304,25 +361,27 @@ def test_stepping_equals_the_sequence(name):
     assert whole.state.shape == state.shape
 
 
-@pytest.mark.parametrize('name', models.CASES)
+@pytest.mark.parametrize('name', models.ALL_CASES)
 def test_every_parameter_is_trained_by_the_torque(name):
     model = models.make(name)
-    q, qd, qdd = models.states(model.n, B)
-    model.inverse_dynamics(q, qd, qdd).square().sum().backward()
+    motion = models.motion(model.n, B)
+    model.sequence(model.initial_state(motion[0][0]), *motion).tau.square().sum().backward()
     silent = [k for k, p in model.named_parameters() if float(p.grad.abs().max()) == 0]
     assert silent == []
 
 
-@pytest.mark.parametrize('name', models.LAGRANGIAN)
+@pytest.mark.parametrize('name', [*models.LAGRANGIAN, *models.MEMORY_CASES])
 def test_training_gradient_matches_finite_differences(name):
     """The hand-written tangent, gradient and GELU derivative against differences of the loss."""
-    model, q, qd, qdd = lagrangian(name)
+    model = models.make(name)
+    motion = models.motion(model.n, B)
+    state = model.initial_state(motion[0][0])
     parameters = list(model.parameters())
     torch.manual_seed(5)
     direction = [torch.randn_like(p) for p in parameters]
 
     def loss():
-        return model.inverse_dynamics(q, qd, qdd).square().mean()
+        return model.sequence(state, *motion).tau.square().mean()
 
     gradient = torch.autograd.grad(loss(), parameters)
     analytic = sum((g * d).sum() for g, d in zip(gradient, direction, strict=True))
