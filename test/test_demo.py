@@ -190,7 +190,7 @@ def test_small_demo_from_end_to_end(rng, tmp_path, monkeypatch, capsys):
     assert (tmp_path / 'out' / 'report.html').exists()
     # A poor fit is no success.
     assert main([*run, '--no-train', '--min-r2', '0.9999']) == 1
-    assert 'FAILED: live R2' in capsys.readouterr().out
+    assert 'FAILED: dlnn: live R2' in capsys.readouterr().out
 
 
 @pytest.mark.ros

@@ -217,7 +217,10 @@ def make_result(
     unit = effort_unit(robot.effort.kind)
     live = {kind: s.live for kind, s in served.items()}
     tables = [
-        _live_table(live, f'Live on {trajectory.recording.name}, unseen in training; {bag}', unit),
+        _live_table(
+            live,
+            f'Live on {trajectory.recording.name}, unseen in training; RMSE in {unit}; {bag}',
+        ),
         _offline_table(offline),
         _serving_table(served, offline),
     ]
@@ -280,7 +283,7 @@ def _faults(live: Live, offline: Evaluation, min_r2: float) -> list[str]:
     return faults
 
 
-def _live_table(live: Mapping[str, Live], caption: str, unit: str) -> Table:
+def _live_table(live: Mapping[str, Live], caption: str) -> Table:
     from dlnn_ros.learning.report import Table
 
     scores = [a.scores for a in live.values()]
@@ -288,9 +291,10 @@ def _live_table(live: Mapping[str, Live], caption: str, unit: str) -> Table:
         [joint, *(s[key][joint] for key in ('r2', 'rmse') for s in scores)]
         for joint in scores[0]['r2']
     ]
-    for name, key in (('mean', 'r2_mean'), ('moving', 'r2_mean_moving'), ('rest', 'r2_mean_rest')):
+    means = {'mean': 'r2_mean', 'mean moving': 'r2_mean_moving', 'mean at rest': 'r2_mean_rest'}
+    for name, key in means.items():
         rows.append([name, *(s[key] for s in scores), *(None for _ in scores)])
-    head = [f'R2 {kind}' for kind in live] + [f'RMSE {kind} [{unit}]' for kind in live]
+    head = [f'{score} {kind}' for score in ('R2', 'RMSE') for kind in live]
     return Table(caption, ('joint', *head), rows)
 
 
@@ -313,11 +317,10 @@ def _serving_table(served: Mapping[str, Served], offline: Mapping[str, Evaluatio
             [
                 kind,
                 f'{live.received} of {live.expected}',
-                live.latency_ms['p50'],
-                live.latency_ms['p99'],
+                *('-' if ms is None else f'{ms:.2f}' for ms in live.latency_ms.values()),
                 scores['dissipated_power_min'],
                 scores.get('memory_surplus_min'),
-                description.provenance['train_s'],
+                f'{description.provenance["train_s"]:.1f}',
             ]
         )
     head = (
