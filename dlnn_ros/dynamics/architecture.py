@@ -231,6 +231,10 @@ class Scales:
             raise ValueError(f'scales must be > 0, got {self}')
 
 
+# Ways beyond its inverse [rad | m] count by their logarithm, since friction settles within less.
+WAY_GAIN = 1e3
+
+
 @dataclass(frozen=True)
 class MlpConfig:
     """

@@ -7,12 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import nn, Tensor
 
-from .architecture import LinearConfig, MlpConfig, Scales
+from .architecture import LinearConfig, MlpConfig, Scales, WAY_GAIN
 from .model import Context, flatten, InverseDynamicsModel
 from .networks import JetMLP, JointEncoding
-
-# Ways beyond its inverse [rad | m] count by their logarithm, since friction settles within less.
-WAY_GAIN = 1e3
 
 
 class MlpModel(InverseDynamicsModel):

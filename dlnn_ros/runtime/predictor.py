@@ -27,7 +27,7 @@ class Predictor(Protocol):
     backend : str
         What evaluates it.
     has_memory : bool
-        Whether its effort depends on the past.
+        Whether it has friction with memory, which `start` sets.
 
     """
 

@@ -13,11 +13,14 @@ from dlnn_ros.config import from_mapping, Robot
 from dlnn_ros.dynamics.architecture import (
     DlnnConfig,
     DlnnMemoryConfig,
+    EnsembleConfig,
     LinearConfig,
     LinearMemoryConfig,
     make_config,
+    MemoryConfig,
     MlpConfig,
     Scales,
+    WAY_GAIN,
 )
 from dlnn_ros.learning.model_folder import (
     DESCRIPTION_FILE,
@@ -83,11 +86,15 @@ def _make(description: ModelDescription, where: str, params: Checked) -> _Model:
         return _Mlp(config, scales, robot, params)
     if isinstance(config, LinearConfig):
         return _Linear(config, robot.n, params)
-    return _Lagrangian(config, scales, robot, description.has_gravity, where, params)
+    prefixes = ['']
+    if isinstance(config, EnsembleConfig):
+        prefixes = [f'members.{k}.' for k in range(config.members)]
+        config = make_config(config.kind, config.options, f'{where}: config.options')
+    return _Lagrangian(config, scales, robot, description.has_gravity, where, params, prefixes)
 
 
 class _Model:
-    """Torque of a sample, (n,) [N m | N], on the joint side; without memory unless it says so."""
+    """Torque of a sample, (n,) [N m | N], on the joint side."""
 
     has_memory = False
 
@@ -102,7 +109,7 @@ class _Model:
 
 
 class _Lagrangian(_Model):
-    """Conservative part, friction, and friction with memory where there is one."""
+    """Conservative part, friction, and friction with memory; the mean over the members."""
 
     def __init__(
         self,
@@ -112,44 +119,53 @@ class _Lagrangian(_Model):
         has_gravity: bool,
         where: str,
         params: Checked,
-        prefix: str = '',
+        prefixes: list[str],
     ) -> None:
-        self._torque_scale = scales.torque
-        self._encoding = Encoding(robot, scales)
+        self._unit = scales.torque / len(prefixes)
         self._rest = np.zeros(robot.n)
-        self._parts: _Dlnn | _Linearly
-        memory = None
+        encoding = Encoding(robot, scales)
+        self._members: list[_Dlnn | _Linearly] = []
+        memory: MemoryConfig | None = None
         if isinstance(config, LinearMemoryConfig):
-            self._parts = _Linearly(config, scales, robot, has_gravity, params, prefix)
             memory = config.memory
+            for prefix in prefixes:
+                member = _Linearly(config, scales, robot, has_gravity, params, prefix)
+                self._members.append(member)
         else:
             if config.aux_size:
                 raise ValueError(f'{where}: models with auxiliary inputs cannot be served')
-            self._parts = _Dlnn(config, scales, self._encoding, has_gravity, params, prefix)
             if isinstance(config, DlnnMemoryConfig):
                 memory = config.memory
-        self._memory: Memory | None = None
+            for prefix in prefixes:
+                self._members.append(_Dlnn(config, scales, encoding, has_gravity, params, prefix))
+        self._memories: list[Memory] = []
         if memory is not None:
             from .numpy_memory import Memory  # numba takes 0.3 s to import
 
-            self._memory = Memory(memory, self._encoding, params, f'{prefix}memory.')
-        self.has_memory = self._memory is not None
+            self._memories = [Memory(memory, encoding, params, f'{p}memory.') for p in prefixes]
+        self.has_memory = memory is not None
 
     def __call__(self, q: np.ndarray, qd: np.ndarray, qdd: np.ndarray, dt: float) -> np.ndarray:
-        tau = self._parts.conserve(q, qd, qdd)
-        tau += self._parts.dissipate(q, qd)
-        if self._memory is not None:
-            tau += self._memory.step(q, qd, dt)
-        return self._torque_scale * tau
+        tau = np.zeros(len(q))
+        for member in self._members:
+            tau += member.conserve(q, qd, qdd)
+            tau += member.dissipate(q, qd)
+        for memory in self._memories:
+            tau += memory.step(q, qd, dt)
+        return self._unit * tau
 
     def reset(self) -> None:
-        if self._memory is not None:
-            self._memory.reset()
+        for memory in self._memories:
+            memory.reset()
 
     def start(self, q: np.ndarray, tau: np.ndarray) -> None:
-        if self._memory is not None:
-            gravity = self._parts.conserve(q, self._rest, self._rest)
-            self._memory.start(q, tau / self._torque_scale - gravity)
+        if not self._memories:
+            return
+        gravity = sum(m.conserve(q, self._rest, self._rest) for m in self._members)
+        capacity = sum(memory.capacity(q) for memory in self._memories)
+        bent = np.clip((tau / self._unit - gravity) / capacity, -1.0, 1.0)
+        for memory in self._memories:
+            memory.start(q, bent)
 
 
 class _Dlnn:
@@ -257,7 +273,7 @@ class _Linearly:
 
 
 class _Mlp(_Model):
-    """The perceptron baseline, Eq. (16)."""
+    """The perceptron baseline, Eq. (16), with its window of past samples."""
 
     def __init__(self, config: MlpConfig, scales: Scales, robot: Robot, params: Checked) -> None:
         self.encoding = Encoding(robot, scales)
@@ -265,15 +281,43 @@ class _Mlp(_Model):
         self.inverse_velocity = reciprocal(scales.velocity)
         self.inverse_acceleration = reciprocal(scales.acceleration)
         self.torque_scale = scales.torque
-        inputs = self.encoding.size + (3 if config.velocity_sign else 2) * robot.n
+        signs = robot.n if config.velocity_sign else 0
+        inputs = self.encoding.size + 2 * robot.n + signs
+        inputs += config.window * (2 * robot.n + signs)
         self.net = Network(params, 'net', inputs, config.width, config.depth, robot.n)
+        self._past_q = np.zeros((config.window, robot.n))
+        self._past_qd = np.zeros((config.window, robot.n))
+        self._has_past = False
+        self._window = config.window
 
     def __call__(self, q: np.ndarray, qd: np.ndarray, qdd: np.ndarray, dt: float) -> np.ndarray:
         del dt
         parts = [self.encoding(q), qd * self.inverse_velocity, qdd * self.inverse_acceleration]
         if self.velocity_sign:
             parts.append(np.sign(qd))
+        if self._window:
+            parts += self._look_back(q, qd)
         return self.torque_scale * self.net(np.concatenate(parts))
+
+    def reset(self) -> None:
+        self._has_past = False
+
+    def _look_back(self, q: np.ndarray, qd: np.ndarray) -> list[np.ndarray]:
+        """Return the inputs of the window, and move it on."""
+        if not self._has_past:
+            self._past_q[:] = q
+            self._past_qd[:] = 0.0
+            self._has_past = True
+        parts = [
+            np.arcsinh((q - self._past_q) * WAY_GAIN).ravel(),
+            (self._past_qd * self.inverse_velocity).ravel(),
+        ]
+        if self.velocity_sign:
+            parts.append(np.sign(self._past_qd).ravel())
+        for past, present in ((self._past_q, q), (self._past_qd, qd)):
+            past[:-1] = past[1:]
+            past[-1] = present
+        return parts
 
 
 class _Linear(_Model):

@@ -51,26 +51,28 @@ class Memory:
         self._y = np.zeros((n, size))
         self._anchor = np.zeros(n)
         self._force = np.zeros(n)
-        self.is_set = False
+        self._is_set = False
 
     def reset(self) -> None:
         """Forget the state."""
-        self.is_set = False
+        self._is_set = False
 
-    def start(self, q: np.ndarray, held: np.ndarray | None) -> None:
-        """Begin at rest at q, unbent or holding a torque, (n,), in the model's unit of torque."""
+    def capacity(self, q: np.ndarray) -> np.ndarray:
+        """Return the most that the elements can hold at q, (n,), in the model's unit."""
+        if self._net is not None:
+            self._weigh(q, self._net)
+        return self._weight.sum(1)
+
+    def start(self, q: np.ndarray, bent: np.ndarray) -> None:
+        """Begin at q with all elements of a joint bent by `bent`, (n,), from -1 to 1."""
         self._anchor[:] = q
-        self._y[:] = 0.0
-        if held is not None:
-            if self._net is not None:
-                self._weigh(q, self._net)
-            self._y += np.clip(held / self._weight.sum(1), -1.0, 1.0)[:, None]
-        self.is_set = True
+        self._y[:] = bent[:, None]
+        self._is_set = True
 
     def step(self, q: np.ndarray, qd: np.ndarray, dt: float) -> np.ndarray:
         """Advance by one sample; return d_mem, (n,); the array is reused by the next call."""
-        if not self.is_set:
-            self.start(q, None)
+        if not self._is_set:
+            self.start(q, np.zeros(len(q)))
         gradient = None if self._net is None else self._weigh(q, self._net)
         memory_step(
             self._y,

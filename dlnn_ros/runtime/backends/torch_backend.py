@@ -42,7 +42,7 @@ class TorchPredictor:
         # lives from differences of positions that float32 would round away.
         self._model, self.description = load_model(folder, torch.float64, device)
         dtype = torch.float64
-        self.has_memory = self._model.state_size > 0
+        self.has_memory = getattr(self._model, 'memory', None) is not None
         if device != 'cpu' and not self.has_memory:
             dtype = torch.float32
             self._model.to(dtype)
