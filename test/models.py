@@ -69,7 +69,7 @@ def states(n: int, batch: int, dtype: torch.dtype = torch.float64, seed: int = 1
 
 
 def motion(n: int, samples: int, dtype: torch.dtype = torch.float64, seed: int = 1):
-    """Return q, qd, qdd, (N, n), and dt, (N,): starts and turns that no element forgets at once."""
+    """Return q, qd, qdd, (N, n), and dt, (N,): turns by ways that no element forgets at once."""
     generator = torch.Generator().manual_seed(seed)
     ways = torch.randn(samples, n, generator=generator)
     q = torch.randn(n, generator=generator) + 1e-3 * ways.cumsum(0)
