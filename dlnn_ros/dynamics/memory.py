@@ -15,6 +15,7 @@ Where a joint stands still its friction is whatever it was left with, which no f
 so the joint takes in at least what it stores: it is passive for any `w >= 0`.  Weights that
 depend on the position keep that if the storage joins the potential energy, which adds
 `grad_q S = sum_ij (dw_ij/dq) zeta_j y_ij^2 / 2` to the torque; without it energy can be gained.
+Over samples that balance is exact for constant weights, else to first order in the step.
 
 Over a sample the motion from the last position is taken as straight, with the speed `|qd|` of its
 end.  Then the element's equation has the exact solution, for a time `dt` of any length,
@@ -31,7 +32,8 @@ If `z s` starts below `h` it rises, so its end times `X` is at least its integra
 above, it falls to no less than `h > 0`, so the end times `X` is positive while the storage falls.
 Relaxation by a factor `a <= 1` makes the balance `a z s X - zeta (a^2 z^2 - y^2) / 2`, which is
 concave in `a` and not negative at 0 and at 1.  With the *old* force each reversal loses about
-`2 w |dq|`.
+`2 w |dq|`.  With a dead band all of it holds for the path that is held, which stays within the
+band; along the path itself up to `w` times the band is gained per change of `y` by one.
 
 The update is linear in the state, `y+ = A y + B`, so a whole recording is one linear recurrence,
 solved in blocks, and the response to the unknown state at its start is the product of the `A`.
@@ -46,11 +48,9 @@ from typing import NamedTuple
 import torch
 from torch import nn, Tensor
 
-from .architecture import MemoryConfig
+from .architecture import BOUNDS, MemoryConfig
 from .networks import JetMLP, JointEncoding
 
-# What learned elements are kept within: [rad | m], [rad/s | m/s], [s].
-BOUNDS = {'zeta': (1e-6, 1e-1), 'slip_velocity': (1e-5, 10.0), 'relaxation_s': (1e-2, 1e4)}
 # Small beside the torque unit after softplus: an element grows only where it explains something.
 INITIAL_WEIGHT = -6.0
 FLOOR = -80.0
