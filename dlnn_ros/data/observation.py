@@ -121,9 +121,11 @@ def observed_path(trajectory: Trajectory) -> Path:
     grid = step * np.arange(points)
     spline = CubicHermiteSpline(t, trajectory.q, trajectory.qd, axis=0)
     inside = np.minimum(grid, t[-1])
-    place = t / step + 1e-6
-    index = np.minimum(place.astype(int), points - 1)
-    share = np.where(index < points - 1, np.maximum(place - index - 2e-6, 0.0), 0.0)
+    place = t / step
+    place[-1] = points - 1  # the path ends there, between two points or not
+    index = (place + 1e-6).astype(int)
+    share = place - index
+    share[share < 1e-6] = 0.0  # at a point, to rounding
     dt = np.full(points, step)
     dt[0] = 0.0
     return Path(spline(inside), spline(inside, 1), dt, index, share, wanted.kernel(1.0 / step))
