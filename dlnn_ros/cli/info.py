@@ -6,7 +6,8 @@ import argparse
 from pathlib import Path
 
 from dlnn_ros.config import to_mapping
-from dlnn_ros.learning.model_folder import load_description, load_params
+from dlnn_ros.learning.model_folder import load_description, load_params, ModelDescription
+import numpy as np
 
 from .command import Result
 
@@ -19,9 +20,12 @@ EFFORT = {
 }
 EQUATIONS = {
     'dlnn': 'tau = M(q) qdd + c(q, qd) + g(q) + d(q, qd), passive',
+    'dlnn_memory': 'tau = M(q) qdd + c(q, qd) + g(q) + d(q, qd) + sum_j w_j y_j, passive',
+    'ensemble': 'mean of several models of one kind, as passive as they are',
     'lnn': 'tau = M(q) qdd + c(q, qd) + g(q)',
     'mlp': 'tau = perceptron(sin q, cos q, qd, qdd, sign qd), no guarantee',
     'linear': 'tau = A [q, qd, qdd, ...], no guarantee',
+    'linear_memory': 'tau = trigonometric M, V + friction laws + sum_j w_j y_j, passive friction',
 }
 
 
@@ -45,6 +49,7 @@ def run(args: argparse.Namespace) -> Result:
         f'trained    on {description.provenance.get("samples")} samples of '
         f'{description.provenance.get("source")} at {description.rate_hz:.4g} Hz',
         f'derivatives {description.derivatives}',
+        *_memory_lines(description, params),
     ]
     for role, scores in description.metrics.items():
         r2 = scores.get('r2_mean')
@@ -64,3 +69,18 @@ def run(args: argparse.Namespace) -> Result:
         **{k: v for k, v in to_mapping(description).items() if k != 'kind'},
     }
     return Result(data, '\n'.join(lines))
+
+
+def _memory_lines(description: ModelDescription, params: dict[str, np.ndarray]) -> list[str]:
+    """Say what the friction elements can hold, where their weights are constant."""
+    memory = description.config.get('memory')
+    if not memory or memory['weight_width']:
+        return []
+    zeta = [element['zeta'] for element in memory['elements']]
+    learned = ', then learned' if memory['learned'] else ''
+    weight = np.logaddexp(0.0, params['memory.raw_weight'].astype(float)).sum(1)
+    held = description.scales['torque'] * weight / np.abs(description.robot.gear_ratio)
+    return [
+        f'memory     {len(zeta)} elements per joint, zeta {min(zeta):g} to {max(zeta):g}{learned}; '
+        f'they hold up to {", ".join(f"{x:.3g}" for x in held)} in units of effort'
+    ]

@@ -37,11 +37,19 @@ def add_data(parser: argparse.ArgumentParser, required: bool = True) -> None:
         default=None,
         help='derive from the velocity in the messages, where positions are coarse',
     )
+    parser.add_argument(
+        '--observation-cutoff-hz',
+        type=float,
+        metavar='F',
+        help='the recorded effort went through a zero-phase low-pass with this cut-off '
+        '(Butterworth of order 2, forward and backward); benchmark files know theirs',
+    )
 
 
 def read_data(args: argparse.Namespace, default: Robot | None = None) -> Dataset:
     """Read what the options of :func:`add_data` name; `default` is for bags that do not say."""
     from dlnn_ros.data.derivatives import Derivatives  # scipy and rosbags take a second to import
+    from dlnn_ros.data.observation import ObservationFilter
     from dlnn_ros.data.sources import load_dataset
 
     robot = load_robot(args.robot) if args.robot else None
@@ -53,7 +61,11 @@ def read_data(args: argparse.Namespace, default: Robot | None = None) -> Dataset
     }
     settings.update({name: value for name, value in flags.items() if value is not None})
     derivatives = from_mapping(Derivatives, settings, 'derivatives')
-    dataset = load_dataset(args.data, robot, args.topic, derivatives, default)
+    through = dict(getattr(args, 'observation_settings', {}))
+    if args.observation_cutoff_hz is not None:
+        through = {'cutoff_hz': args.observation_cutoff_hz}
+    seen = from_mapping(ObservationFilter, through, 'observation_filter') if through else None
+    dataset = load_dataset(args.data, robot, args.topic, derivatives, default, seen)
     tell_notes(dataset)
     return dataset
 

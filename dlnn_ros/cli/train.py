@@ -36,8 +36,11 @@ class TrainFile:
         As --teacher.
     derivatives : dict
         Fields of :class:`dlnn_ros.data.derivatives.Derivatives`.
+    observation_filter : dict
+        Fields of :class:`dlnn_ros.data.observation.ObservationFilter`: what the recorded effort
+        went through, where the data do not say.
     train : dict
-        Fields of :class:`dlnn_ros.learning.train.TrainConfig`.
+        Fields of :class:`dlnn_ros.learning.settings.TrainConfig`.
 
     """
 
@@ -47,6 +50,7 @@ class TrainFile:
     topic: str | None = None
     teacher: str | None = None
     derivatives: dict[str, Any] = field(default_factory=dict)
+    observation_filter: dict[str, Any] = field(default_factory=dict)
     train: dict[str, Any] = field(default_factory=dict)
 
 
@@ -73,7 +77,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         nargs='+',
         default=[],
         metavar='KEY=VALUE',
-        help='any field of the training settings, or options.KEY of the model',
+        help='any field of the training settings, or options.KEY[.KEY] of the model',
     )
     parser.add_argument('--resume', action='store_true', help='go on with an interrupted run')
     parser.add_argument('--overwrite', action='store_true', help='replace a model that is there')
@@ -165,6 +169,7 @@ def _settings(args: argparse.Namespace) -> tuple[dict[str, Any], Path, argparse.
         if getattr(args, name) in (None, []):
             setattr(merged, name, getattr(file, name))
     merged.derivative_settings = file.derivatives
+    merged.observation_settings = file.observation_filter
     if not merged.data:
         raise ValueError('no data: give --data, or a CONFIG file with the key data')
     if not merged.out:
@@ -196,10 +201,19 @@ def _settings(args: argparse.Namespace) -> tuple[dict[str, Any], Path, argparse.
         except json.JSONDecodeError:
             parsed = value
         if key.startswith('options.'):
-            options[key.removeprefix('options.')] = parsed
+            _set_nested(options, key.removeprefix('options.').split('.'), parsed)
         elif key == 'options':
             options = parsed
         else:
             settings[key] = parsed
     settings['options'] = options
     return settings, Path(merged.out).expanduser(), merged
+
+
+def _set_nested(mapping: dict[str, Any], keys: list[str], value: Any) -> None:
+    *path, last = keys
+    for key in path:
+        inner = mapping.get(key, {})
+        mapping[key] = dict(inner) if isinstance(inner, dict) else {}
+        mapping = mapping[key]
+    mapping[last] = value

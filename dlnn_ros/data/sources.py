@@ -12,6 +12,7 @@ from dlnn_ros.config import Robot
 from dlnn_ros.data.bags import BagReport, read_bag_with_report
 from dlnn_ros.data.benchmarks import KINDS, kuka_inverse, RECORDING_LOADERS
 from dlnn_ros.data.derivatives import Derivatives, differentiate
+from dlnn_ros.data.observation import ObservationFilter
 from dlnn_ros.data.quality import check_effort, check_positions, inspect_trajectories
 from dlnn_ros.data.splits import assign_roles
 from dlnn_ros.data.trajectory import Dataset, Recording, RecordingSet
@@ -68,6 +69,7 @@ def load_dataset(
     topic: str | None = None,
     derivatives: Derivatives | None = None,
     default: Robot | None = None,
+    observation_filter: ObservationFilter | None = None,
 ) -> Dataset:
     """
     Read recordings, derive velocity and acceleration, and give every trajectory a role.
@@ -83,6 +85,8 @@ def load_dataset(
         How to differentiate; the defaults where None.
     default : Robot or None
         Of a bag that does not say, where `robot` is None.
+    observation_filter : ObservationFilter or None
+        Low-pass that the effort went through, where the source does not say.
 
     Raises
     ------
@@ -99,7 +103,8 @@ def load_dataset(
             parts.append(_check_robot(spec, kuka_inverse(path), robot))
             continue
         source, reports = _load(spec, robot, topic, default)
-        trajectories = tuple(differentiate(r, settings) for r in source.recordings)
+        recordings = [_note_filter(r, observation_filter, spec) for r in source.recordings]
+        trajectories = tuple(differentiate(r, settings) for r in recordings)
         notes = tuple(note for report in reports for note in report.notes())
         parts.append(Dataset(source.robot, trajectories, spec, notes))
     named = _merge(specs, [p.robot for p in parts], [[t.recording for t in p] for p in parts])
@@ -118,6 +123,25 @@ def load_dataset(
         if r.valid is not None and not r.valid.all()
     ]
     return assign_roles(Dataset(parts[0].robot, trajectories, source_name, tuple(told)))
+
+
+def _note_filter(
+    recording: Recording, observation_filter: ObservationFilter | None, spec: str
+) -> Recording:
+    known = recording.observation_filter
+    if observation_filter is None or observation_filter == known:
+        return recording
+    if known is not None:
+        raise ValueError(
+            f'{spec}: {recording.name} says that its effort went through a '
+            f'{known.describe()}, not a {observation_filter.describe()}'
+        )
+    if observation_filter.cutoff_hz >= recording.rate_hz / 2:
+        raise ValueError(
+            f'{spec}: a {observation_filter.describe()} leaves no mark on {recording.name}, '
+            f'recorded at {recording.rate_hz:.4g} Hz; give the cut-off of the effort'
+        )
+    return replace(recording, observation_filter=observation_filter)
 
 
 def _check_distinct(recordings: Sequence[Recording]) -> None:

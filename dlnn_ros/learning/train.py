@@ -189,6 +189,12 @@ def _fit_linear_memory(
     return model
 
 
+def _filters(dataset: Dataset) -> list[str]:
+    """Return what the efforts went through, each once, in words."""
+    filters = [t.recording.observation_filter for t in dataset]
+    return list(dict.fromkeys(f.describe() for f in filters if f is not None))
+
+
 def has_moved(q: np.ndarray) -> np.ndarray:
     """Return which samples, (N, n), follow the first motion of their joint: its state is known."""
     return np.maximum.accumulate(np.abs(q - q[0]) > FIRST_MOTION, axis=0)
@@ -255,6 +261,7 @@ def describe(
                 for role in ('train', 'validation', 'test')
             },
             'training': to_mapping(config),
+            'observation_filter': _filters(dataset),
             'traces': traces(dataset.role('train')),
         },
         versions={
