@@ -1,8 +1,14 @@
+from dataclasses import replace
 import itertools
 
 from dlnn_ros.config import Robot
-from dlnn_ros.data.splits import assign_roles, MIN_SAMPLES
+from dlnn_ros.data.observation import sample_path
+from dlnn_ros.data.splits import assign_roles, GUARD_S, LEAD_S, MIN_SAMPLES
 from dlnn_ros.data.trajectory import Dataset, Recording, Trajectory
+from dlnn_ros.dynamics.architecture import make_config, Scales
+from dlnn_ros.dynamics.kinds import make_model
+from dlnn_ros.learning.evaluate import can_start
+from dlnn_ros.learning.observation import context_at_samples
 import numpy as np
 import pytest
 
@@ -130,3 +136,95 @@ def test_too_short_recordings_are_not_cut():
 def test_shares_are_checked(validation, test):
     with pytest.raises(ValueError, match='must be positive and together below 1'):
         assign_roles(make(('a', '', '', 400)), validation, test)
+
+
+# ---- what is kept before a cut
+
+
+def cut_in_time(samples=6000):
+    """Return one recording of a minute, uncut and cut into train, validation, train and test."""
+    whole = make(('a', '', '', samples))
+    t = whole.trajectories[0].t
+    # Each effort tells which sample it is of.
+    recording = replace(whole.trajectories[0].recording, tau=np.arange(samples)[:, None])
+    q = 0.02 * np.sin(t)[:, None]
+    trajectory = Trajectory(
+        replace(recording, q=q), q, 0.02 * np.cos(t)[:, None], np.zeros_like(q), 'exact'
+    )
+    dataset = Dataset(ROBOT, (trajectory,), 'made')
+    return trajectory, assign_roles(dataset)
+
+
+def test_positions_before_a_cut_are_kept_but_not_valid():
+    whole, split = cut_in_time()
+    first, *later = split.trajectories
+    assert first.valid.all()
+    for part, before in zip(later, split.trajectories, strict=False):
+        start = int(part.valid.argmax())
+        assert part.valid[start:].all()
+        assert not part.valid[:start].any()
+        lead = part.t[start] - part.t[0]
+        assert LEAD_S <= lead <= LEAD_S + GUARD_S + 0.02
+        # The cut is a guard before what is valid, and the part before ends there.
+        assert part.t[0] == pytest.approx(before.t[-1] - LEAD_S, abs=0.02)
+        begin = round(part.t[0] * 100)
+        np.testing.assert_array_equal(part.q, whole.q[begin : begin + len(part.t)])
+        np.testing.assert_array_equal(part.t, whole.t[begin : begin + len(part.t)])
+    # Where a recording has less before the cut, all of it is kept.
+    short = cut_in_time(1000)[1].trajectories
+    assert [part.t[0] for part in short[1:3]] == [0.0, 0.0]
+
+
+def test_no_effort_is_in_two_parts():
+    _, split = cut_in_time()
+    seen = [
+        frozenset(split_part.samples().tau[:, 0])
+        for split_part in (replace(split, trajectories=(t,)) for t in split)
+    ]
+    assert sum(map(len, seen)) == len(frozenset.union(*seen))
+    for role in ('train', 'validation', 'test'):
+        samples = split.role(role).samples()
+        assert len(samples.tau) == sum(int(t.valid.sum()) for t in split.role(role))
+    # The guard is in none.
+    assert 6000 - sum(map(len, seen)) == pytest.approx(3 * 100 * GUARD_S, abs=3)
+
+
+def test_lead_in_bends_the_elements_as_the_whole_recording_does():
+    model = memory_of_one_joint()
+    whole, split = cut_in_time()
+
+    def context(trajectory):
+        return context_at_samples(model, sample_path(trajectory)).detach()
+
+    along = context(whole)
+    for part in split.trajectories[1:]:
+        start = int(part.valid.argmax())
+        k = round(part.t[start] * 100)
+        np.testing.assert_allclose(
+            context(part)[start:], along[k:][: len(part.t) - start], atol=1e-9
+        )
+        # Without the lead-in they would be unbent there.
+        bare = Trajectory(
+            replace(
+                part.recording,
+                **{
+                    name: getattr(part.recording, name)[start:]
+                    for name in ('t', 'q', 'tau', 'valid')
+                },
+                velocity=None,
+            ),
+            *(x[start:] for x in (part.q, part.qd, part.qdd)),
+        )
+        assert float((context(bare)[0] - along[k]).abs().max()) > 0.1
+
+
+def memory_of_one_joint():
+    options = {'memory': {'elements': [{'zeta': 1e-4}, {'zeta': 1e-3, 'slip_velocity': 0.01}]}}
+    config = make_config('dlnn_memory', {'width': 4, 'depth': 1, **options}, 'test')
+    return make_model('dlnn_memory', config, Scales(1.0, (1.0,), (1.0,), (1.0,)), (True,)).double()
+
+
+def test_a_lead_in_is_not_started_from_its_effort():
+    """The effort at its first sample is of another part."""
+    _, split = cut_in_time()
+    assert not any(can_start(part) for part in split.trajectories[1:])

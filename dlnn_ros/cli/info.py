@@ -81,6 +81,6 @@ def _memory_lines(description: ModelDescription, params: dict[str, np.ndarray]) 
     weight = np.logaddexp(0.0, params['memory.raw_weight'].astype(float)).sum(1)
     held = description.scales['torque'] * weight / np.abs(description.robot.gear_ratio)
     return [
-        f'memory     {len(zeta)} elements per joint, zeta {min(zeta):g} to {max(zeta):g}{learned}; '
-        f'they hold up to {", ".join(f"{x:.3g}" for x in held)} in units of effort'
+        f'memory     {len(zeta)} elements per joint, zeta {min(zeta):g} to {max(zeta):g}{learned}'
+        f'; they hold up to {", ".join(f"{x:.3g}" for x in held)} in units of effort'
     ]
