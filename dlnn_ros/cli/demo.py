@@ -273,7 +273,10 @@ def _faults(live: Live, offline: Evaluation, min_r2: float) -> list[str]:
     if r2 is None or r2 < min_r2:
         faults.append(f'live R2 {format_cell(r2)} is below {min_r2} (--min-r2)')
     if live.received < MIN_ANSWERED * live.expected:
-        faults.append(f'only {live.received} of {live.expected} joint states were answered')
+        faults.append(
+            f'only {live.received} of {live.expected} joint states were answered; on a busy '
+            'machine, try a slower --rate'
+        )
     dissipated = offline.scores['dissipated_power_min']
     if dissipated < 0:
         faults.append(f"the model gives energy: qd'd reaches {dissipated:.3g} W")
