@@ -232,7 +232,7 @@ class Scales:
 
 
 # Ways beyond its inverse [rad | m] count by their logarithm, since friction settles within less.
-WAY_GAIN = 1e3
+WAY_GAIN = 1e2
 
 
 @dataclass(frozen=True)
