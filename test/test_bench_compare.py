@@ -51,6 +51,13 @@ def test_every_model_is_scored_with_every_seed_in_all_views(pendulums):
     assert f'{mlp["r2_mean"]:.4f}' in text
 
 
+def test_epochs_take_the_place_of_time_and_give_the_same_again(pendulums):
+    settings, folds = tiny(models=TINY[1:], seeds=1, epochs=3), [Fold('test', pendulums)]
+    first, again = (bench.compare(settings, folds)['runs'][0] for _ in range(2))
+    assert first['steps'] == 3  # one batch holds all samples
+    assert first['views'] == again['views']
+
+
 def test_scores_are_those_of_the_test_part(pendulums):
     """An effort of the test part that has nothing to do with the motion cannot be predicted."""
     noise = np.random.default_rng(0).standard_normal(pendulums.trajectories[0].q.shape)
@@ -141,6 +148,7 @@ def test_interrupted_comparison_keeps_what_is_finished(pendulums, tmp_path, monk
         ({'models': ()}, 'no models'),
         ({'seeds': 0}, 'seeds is 0'),
         ({'threads': 0}, 'threads is 0'),
+        ({'epochs': -1}, 'epochs is -1'),
         ({'time_budget_s': 0.0}, 'time_budget_s is 0.0'),
         ({'hold_out': 'half'}, "hold_out 'half' must be one of roles, turn, tail"),
     ],

@@ -77,7 +77,9 @@ class Comparison:
     seeds : int
         Number of seeds, from 0.
     time_budget_s : float
-        Training time of each model and seed [s].
+        Training time of each model and seed [s]; used where `epochs` is 0.
+    epochs : int
+        Passes through the data, which a busy machine does not shorten; 0 for the time budget.
     hold_out : str
         'roles': as the data say. 'turn': each recording, with those of its group, is the test
         set once, the others are trained on. 'tail': the last 30 % of each recording are the
@@ -90,6 +92,7 @@ class Comparison:
     models: tuple[str, ...]
     seeds: int = 1
     time_budget_s: float = 60.0
+    epochs: int = 0
     hold_out: str = 'roles'
     threads: int = 1
 
@@ -97,6 +100,8 @@ class Comparison:
         for name in ('seeds', 'threads'):
             if getattr(self, name) < 1:
                 raise ValueError(f'{name} is {getattr(self, name)}, must be at least 1')
+        if self.epochs < 0:
+            raise ValueError(f'epochs is {self.epochs}, must be >= 0')
         if not self.time_budget_s > 0:
             raise ValueError(f'time_budget_s is {self.time_budget_s}, must be > 0')
         if self.hold_out not in HOLD_OUTS:
@@ -209,6 +214,7 @@ def run_case(case: Case, comparison: Comparison, dataset: Dataset) -> dict[str, 
         model=kind,
         options=options,
         time_budget_s=comparison.time_budget_s,
+        epochs=comparison.epochs,
         seed=case.seed,
         threads=comparison.threads,
     )

@@ -74,6 +74,9 @@ def _add_comparison(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         '--time-budget', type=float, default=60.0, metavar='S', help='training time of each [s]'
     )
+    parser.add_argument(
+        '--epochs', type=int, default=0, help='passes through the data, in place of time'
+    )
     parser.add_argument('--threads', type=int, default=1, help='torch threads (default 1)')
     parser.add_argument(
         '--out', metavar='FILE', help='JSON file written after each case; what is in it is kept'
@@ -91,6 +94,7 @@ def run_compare(args: argparse.Namespace) -> Result:
         models=tuple(args.models.split(',')),
         seeds=args.seeds,
         time_budget_s=args.time_budget,
+        epochs=args.epochs,
         hold_out=args.hold_out,
         threads=args.threads,
     )
