@@ -310,6 +310,22 @@ def pull(memory, ways, speed, period, y0=0.0):
     return memory.run(state, q, qd, period.expand(len(ways))).y[:, 0, 0]
 
 
+@torch.no_grad()
+def test_every_sample_is_updated_as_written(rng):
+    """y+ = (s h + (y - s h) exp(-|dq| / (zeta h))) exp(-dt / T), in NumPy."""
+    memory, motion = make(), wild_motion(rng, 300)
+    found = memory.run(motion.state, motion.q, motion.qd, motion.dt).y
+    zeta, slip, relax = (memory.parameter(name).numpy() for name in BOUNDS)
+    y = motion.y0.numpy()
+    for k in range(300):
+        dq, qd, dt = (x[k].numpy() for x in (motion.dq, motion.qd, motion.dt))
+        dq, qd = dq[:, None], qd[:, None]
+        limit = np.sign(dq) / (1 + np.abs(qd) / slip)
+        decay = np.exp(-np.abs(dq) * (1 + np.abs(qd) / slip) / zeta)
+        y = (limit + (y - limit) * decay) * np.exp(-dt / relax)
+        np.testing.assert_allclose(found[k], y, rtol=1e-10, atol=1e-14)
+
+
 @pytest.mark.parametrize('speed', [0.375, -0.375])
 def test_steady_pull_reaches_the_limit(speed):
     memory = one(1e-3, slip_velocity=0.125)
