@@ -241,6 +241,38 @@ def test_memory_adds_its_force_and_nothing_else(name):
         model.terms(q, qd)
 
 
+@pytest.mark.parametrize('name', models.MEMORY_CASES)
+def test_memory_torque_follows_from_what_is_stored(name):
+    """d_mem = grad_q S + sum_j (dS/dy_j) / zeta_j, in units of the joint."""
+    model = models.make(name)
+    q, qd, _ = models.states(model.n, B)
+    context = models.context(model, qd).requires_grad_()
+    q.requires_grad_()
+    along_q, along_y = torch.autograd.grad(
+        model.stored_energy(q, context).sum(),
+        (q, context),
+        allow_unused=True,
+        materialize_grads=True,
+    )
+    expected = along_q + (along_y[..., 1:] / model.memory.parameter('zeta')).sum(-1)
+    assert_close(model.memory_torque(q, context), expected, tolerances.RTOL_F64)
+
+
+@torch.no_grad()
+def test_friction_follows_the_sign_of_motion_that_the_context_gives():
+    """A low-passed recording shows the jump of Coulomb friction smeared."""
+    for name in ('dlnn', 'memory', 'linear_memory'):
+        model = models.make(name)
+        q, qd, qdd = models.states(model.n, B)
+        context = model.context(model.initial_state(q[0]), q, qd, torch.ones(B)).values
+        none, half = context.clone(), context.clone()
+        none[..., 0], half[..., 0] = 0.0, 0.5 * context[..., 0]
+        full, half, none = (model.torque(q, qd, qdd, c) for c in (context, half, none))
+        assert_close(half - none, 0.5 * (full - none), RTOL[q.dtype], of=(full,))
+        assert float(((full - none) * qd).min()) >= -RTOL[q.dtype] * scale(full)
+        assert scale(full - none) > 1e-3 * scale(full)
+
+
 # ---- each check fails on a model that lacks the property
 
 
