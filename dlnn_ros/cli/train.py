@@ -107,7 +107,7 @@ def fit(
 ) -> dict[str, Any]:
     """Train with a progress bar, score, and write the model folder; return the result."""
     from dlnn_ros.learning.checkpoint import model_tensors
-    from dlnn_ros.learning.evaluate import evaluate_views, merge_scores
+    from dlnn_ros.learning.evaluate import evaluate, evaluate_views, merge_scores
     from dlnn_ros.learning.train import train
 
     from .progress_bar import TrainingBar
@@ -123,7 +123,9 @@ def fit(
     model = fitted.model.double()
     for role in ('train', 'validation', 'test'):
         part = dataset.role(role)
-        if len(part):
+        if len(part) and role == 'train':
+            scores[role] = evaluate(model, part, has_parts=False).scores
+        elif len(part):
             scores[role] = merge_scores(evaluate_views(model, part))
     description = replace(fitted.description, metrics=scores)
     from dlnn_ros.learning.model_folder import CURVE_FILE, save_model

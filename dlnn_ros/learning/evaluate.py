@@ -97,21 +97,25 @@ def predict_trajectory(
     gear_ratio: np.ndarray,
     view: str = 'served',
     is_started: bool = False,
+    has_parts: bool = True,
 ) -> Prediction:
-    """Run a float64 model along one trajectory in one of the views `PATHS` names."""
+    """
+    Run a float64 model along one trajectory in one of the views `PATHS` names.
+
+    `has_parts` asks for components and powers, where the model has structure.
+    """
     q, qd, qdd = (torch.tensor(a) for a in (trajectory.q, trajectory.qd, trajectory.qdd))
     state = None
     if is_started and can_start(trajectory):
         state = model.initial_state(q[0], torch.tensor(trajectory.tau[0] * gear_ratio))
     context = context_at_samples(model, PATHS[view](trajectory), state).to(q.dtype)
-    effort = predict(model, q, qd, qdd, context) / gear_ratio
-    if not isinstance(model, LagrangianModel):
-        return Prediction(trajectory, effort, {})
+    if not (has_parts and isinstance(model, LagrangianModel)):
+        return Prediction(trajectory, predict(model, q, qd, qdd, context) / gear_ratio, {})
     chunks = zip(*(a.split(CHUNK) for a in (q, qd, qdd, context)), strict=True)
     parts = [_components(model, *chunk) for chunk in chunks]
     joined = {name: np.concatenate([part[name].numpy() for part in parts]) for name in parts[0]}
     components = {name: tau / gear_ratio for name, tau in joined.items()}
-    prediction = Prediction(trajectory, effort, components)
+    prediction = Prediction(trajectory, np.sum(list(components.values()), 0), components)
     if view != 'served':
         return prediction  # a filtered friction has a power of its own
     dissipated = (trajectory.qd * joined['dissipation']).sum(-1)
@@ -162,12 +166,13 @@ def evaluate(
     dataset: Dataset,
     view: str | None = None,
     is_started: bool = False,
+    has_parts: bool = True,
 ) -> Evaluation:
     """Score a float64 model on all valid samples of a data set, in its default view where None."""
     gear_ratio = dataset.robot.gear_ratio
     view = view or default_view(model, dataset)
     predictions = tuple(
-        predict_trajectory(model, t, gear_ratio, view, is_started) for t in dataset
+        predict_trajectory(model, t, gear_ratio, view, is_started, has_parts) for t in dataset
     )
     scores = {'view': view, **score_predictions(predictions, dataset.robot.joints)}
     return Evaluation(predictions, scores)
@@ -186,7 +191,9 @@ def evaluate_views(model: InverseDynamicsModel, dataset: Dataset) -> dict[str, E
     if model.state_size and any(can_start(t) for t in dataset):
         starts.append(True)
     return {
-        f'{view}_started' if is_started else view: evaluate(model, dataset, view, is_started)
+        f'{view}_started' if is_started else view: evaluate(
+            model, dataset, view, is_started, has_parts=not is_started
+        )
         for is_started in starts
         for view in views
     }
