@@ -9,6 +9,7 @@ from dlnn_ros.bench import noise as noise_bench
 from dlnn_ros.bench.compare import Comparison, Fold
 from dlnn_ros.cli.main import main
 from dlnn_ros.data.bags import write_bag
+from dlnn_ros.data.observation import ObservationFilter
 from dlnn_ros.data.trajectory import RecordingSet
 from dlnn_ros.learning.checkpoint import load_model, model_tensors
 from dlnn_ros.learning.model_folder import save_model
@@ -100,6 +101,13 @@ def test_tail_of_every_recording_is_held_out(bag):
         for other in whole:
             if other.recording.role != 'test':
                 assert other.t[other.valid][-1] < scored[0]
+
+
+@pytest.mark.parametrize('hold_out', bench.HOLD_OUTS)
+def test_filter_of_the_effort_is_noted_however_data_are_held_out(bag, hold_out):
+    seen = ObservationFilter(4.0)
+    for fold in bench.load_folds([str(bag)], hold_out, observation_filter=seen):
+        assert all(t.recording.observation_filter == seen for t in fold.dataset)
 
 
 def test_turns_of_one_recording_are_refused(pendulums):

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from dlnn_ros.config import Robot
 from dlnn_ros.data.derivatives import Derivatives, differentiate
+from dlnn_ros.data.observation import ObservationFilter
 from dlnn_ros.data.quality import check_effort
 from dlnn_ros.data.sources import load_dataset, load_with_reports
 from dlnn_ros.data.splits import assign_roles
@@ -146,9 +147,10 @@ def load_folds(
     robot: Robot | None = None,
     topic: str | None = None,
     derivatives: Derivatives | None = None,
+    observation_filter: ObservationFilter | None = None,
 ) -> list[Fold]:
     """
-    Read recordings and choose what is held out.
+    Read recordings and choose what is held out; roles that a source prescribes count for 'roles'.
 
     Raises
     ------
@@ -157,13 +159,17 @@ def load_folds(
 
     """
     if hold_out == 'roles':
-        return [Fold('test', load_dataset(specs, robot, topic, derivatives))]
+        dataset = load_dataset(specs, robot, topic, derivatives, None, observation_filter)
+        return [Fold('test', dataset)]
     source, _ = load_with_reports(specs, robot, topic)
     check_effort(source.robot, source.recordings, source.source)
-    trajectories = tuple(
-        differentiate(replace(r, role=''), derivatives) for r in source.recordings
-    )
-    dataset = Dataset(source.robot, trajectories, source.source)
+    trajectories = []
+    for r in source.recordings:
+        seen = r.observation_filter or observation_filter
+        trajectories.append(
+            differentiate(replace(r, role='', observation_filter=seen), derivatives)
+        )
+    dataset = Dataset(source.robot, tuple(trajectories), source.source)
     return [Fold('tail', hold_out_tails(dataset))] if hold_out == 'tail' else take_turns(dataset)
 
 

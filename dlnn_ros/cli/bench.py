@@ -89,6 +89,7 @@ def run_compare(args: argparse.Namespace) -> Result:
     from dlnn_ros.bench.compare import compare, Comparison, load_folds, table
     from dlnn_ros.config import from_mapping, load_robot
     from dlnn_ros.data.derivatives import Derivatives
+    from dlnn_ros.data.observation import ObservationFilter
 
     comparison = Comparison(
         models=tuple(args.models.split(',')),
@@ -106,7 +107,9 @@ def run_compare(args: argparse.Namespace) -> Result:
     given = {name: value for name, value in flags.items() if value is not None}
     derivatives = from_mapping(Derivatives, given, 'derivatives')
     robot = load_robot(args.robot) if args.robot else None
-    folds = load_folds(args.data, args.hold_out, robot, args.topic, derivatives)
+    cutoff = args.observation_cutoff_hz
+    seen = None if cutoff is None else ObservationFilter(cutoff)
+    folds = load_folds(args.data, args.hold_out, robot, args.topic, derivatives, seen)
     tell_notes(folds[0].dataset)
     out = Path(args.out).expanduser() if args.out else None
     data = {'data': args.data, **compare(comparison, folds, out, progress)}
