@@ -23,6 +23,7 @@ CASES = {
     'linear': ('linear', {}, 'rrr', True),
 }
 LAGRANGIAN = [name for name in CASES if name not in ('mlp', 'linear')]
+LINEAR = {'mass_degree': 2, 'potential_degree': 3}
 ELEMENTS = [{'zeta': 1e-3, 'slip_velocity': 0.1}, {'zeta': 3e-2, 'relaxation_s': 2.0}]
 MEMORY_CASES = {
     'memory': ('dlnn_memory', SMALL, 'rrr', True),
@@ -38,9 +39,32 @@ MEMORY_CASES = {
         'rpr',
         True,
     ),
-    'linear_memory': ('linear_memory', {'mass_degree': 2}, 'rrr', True),
+    'linear_memory': ('linear_memory', LINEAR, 'rrr', True),
+}
+# Served through a state too.
+SERVED_CASES = {
+    'memory_asymmetric': (
+        'dlnn_memory',
+        {**SMALL, 'asymmetric': True, 'memory': {'elements': ELEMENTS}},
+        'rrp',
+        True,
+    ),
+    'linear_trigonometric': ('linear_memory', {**LINEAR, 'memory': None}, 'rpr', True),
+    'ensemble': ('ensemble', {'kind': 'dlnn_memory', 'members': 3, 'options': SMALL}, 'rr', True),
+    'ensemble_learned': (
+        'ensemble',
+        {
+            'kind': 'dlnn_memory',
+            'members': 2,
+            'options': {**SMALL, 'memory': {'elements': ELEMENTS, 'learned': True}},
+        },
+        'rr',
+        True,
+    ),
+    'mlp_window': ('mlp', {**SMALL, 'window': 3}, 'rpr', True),
 }
 ALL_CASES = {**CASES, **MEMORY_CASES}
+KNOWN = {**ALL_CASES, **SERVED_CASES}
 
 
 def make_scales(n: int) -> Scales:
@@ -49,16 +73,16 @@ def make_scales(n: int) -> Scales:
 
 def make(name: str, dtype: torch.dtype = torch.float64, seed: int = 0):
     """Return the model of a case with random weights of a size that bends every unit."""
-    kind, options, joints, has_gravity = ALL_CASES[name]
+    kind, options, joints, has_gravity = KNOWN[name]
     torch.manual_seed(seed)
     n = len(joints)
     config = make_config(kind, options, name)
     model = make_model(kind, config, make_scales(n), [j == 'r' for j in joints], has_gravity)
     with torch.no_grad():
-        for p in model.parameters():
+        for key, p in model.named_parameters():
             p.add_(0.3 * torch.randn_like(p))
-        if getattr(model, 'memory', None) is not None:
-            model.memory.raw_weight.normal_()  # they start too small to be seen
+            if key.endswith('memory.raw_weight'):
+                p.normal_()  # they start too small to be seen
     return model.to(dtype).eval()
 
 
@@ -135,7 +159,7 @@ def describe(kind: str, options: dict, robot: Robot, scales: Scales) -> ModelDes
 
 def save_case(folder: Path, name: str, effort: Effort | None = None):
     """Save the model of a case; return its folder and the float64 model."""
-    kind, options, joints, has_gravity = ALL_CASES[name]
+    kind, options, joints, has_gravity = KNOWN[name]
     effort = effort or Effort('joint' if has_gravity else 'no_gravity')
     kinds = tuple('revolute' if j == 'r' else 'prismatic' for j in joints)
     robot = Robot('case', tuple(f'j{i}' for i in range(len(joints))), kinds, effort)

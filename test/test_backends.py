@@ -39,6 +39,49 @@ def test_backend_equals_reference(name, backend, tmp_path):
     assert worst_difference(predictor, model) < tolerances.RTOL_F64
 
 
+PREDICTORS = {'numpy': NumpyPredictor, 'torch': lambda folder: TorchPredictor(folder, 'cpu')}
+
+
+def worst_difference_in_motion(predictor, model, effort=None):
+    """Return the largest difference to the sequence of a model with a state, as above."""
+    q, qd, qdd, dt = models.motion(model.n, 200)
+    with torch.no_grad():
+        tau = None if effort is None else torch.from_numpy(effort)
+        expected = model.sequence(model.initial_state(q[0], tau), q, qd, qdd, dt).tau.numpy()
+    predictor.reset()
+    if effort is not None:
+        predictor.start(q[0].numpy(), effort)
+    found = np.array(
+        [predictor.predict(*row) for row in zip(*map(np.asarray, (q, qd, qdd, dt)), strict=True)]
+    )
+    return float(np.abs(found - expected).max() / np.abs(expected).max())
+
+
+@pytest.mark.parametrize('name', [*models.MEMORY_CASES, *models.SERVED_CASES])
+@pytest.mark.parametrize('backend', PREDICTORS)
+def test_streaming_equals_the_sequence(name, backend, tmp_path, rng):
+    folder, model = models.save_case(tmp_path / name, name)
+    predictor = PREDICTORS[backend](folder)
+    assert worst_difference_in_motion(predictor, model) < tolerances.RTOL_F64
+    # Once more: the reset forgets the end of the first run.
+    effort = rng.normal(size=model.n)
+    assert worst_difference_in_motion(predictor, model, effort) < tolerances.RTOL_F64
+    assert predictor.has_memory == (getattr(model, 'memory', None) is not None)
+
+
+@pytest.mark.parametrize('name', models.MEMORY_CASES)
+def test_streaming_check_fails_without_a_reset_and_with_another_start(name, tmp_path, rng):
+    folder, model = models.save_case(tmp_path / name, name)
+    predictor = NumpyPredictor(folder)
+    reset, predictor.reset = predictor.reset, lambda: None
+    worst_difference_in_motion(predictor, model)
+    assert worst_difference_in_motion(predictor, model) > 1e-6
+    predictor.reset = reset
+    effort = rng.normal(size=model.n)
+    predictor.start, start = lambda q, tau: start(q, tau + 1.0), predictor.start
+    assert worst_difference_in_motion(predictor, model, effort) > 1e-6
+
+
 def test_parity_check_fails_on_another_model(tmp_path):
     folder, _ = models.save_case(tmp_path / 'm', 'dlnn')
     other = models.make('dlnn', seed=5)

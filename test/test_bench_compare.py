@@ -213,10 +213,10 @@ def test_dead_band_keeps_what_noise_takes(memory_model, sticky):
     loaded = load_model(memory_model)
     none, noisy = noise_bench.measure(loaded, sticky.role('test'), (0.0, 3e-4), seed=0)
     assert none.plain == none.dead_band == none.reference
-    assert noisy.reference == none.reference > 0.95
+    assert noisy.reference == none.reference > 0.93
     assert noisy.plain < none.plain - 0.01
     assert noisy.dead_band > noisy.plain + 0.5 * (none.plain - noisy.plain)
-    assert noise_bench.score(loaded.model, sticky.role('test'), 3e-4, seed=0) == noisy.plain
+    assert noise_bench.score(loaded.model, sticky.role('test'), 3e-4, 0.0, seed=0) == noisy.plain
 
 
 def test_noise_is_refused_for_a_model_without_memory(pendulums, tmp_path, bag, capsys):

@@ -27,6 +27,7 @@ ELEMENTS = [
     {'zeta': 1e-2},
     {'zeta': 1e-3, 'relaxation_s': 4.0},
 ]
+DEGREES = {'mass_degree': 1, 'potential_degree': 2}
 FIXED = {'elements': ELEMENTS}
 # kind and options of the members
 CASES = {
@@ -36,8 +37,11 @@ CASES = {
     'learned': ('dlnn_memory', {**SMALL, 'memory': {**FIXED, 'learned': True}}),
     'of_position': ('dlnn_memory', {**SMALL, 'memory': {**FIXED, 'weight_width': 6}}),
     'both': ('dlnn_memory', {**SMALL, 'memory': {**FIXED, 'learned': True, 'weight_width': 6}}),
-    'linear_memory': ('linear_memory', {'potential_degree': 2, 'memory': FIXED}),
-    'linear_without_memory': ('linear_memory', {'potential_degree': 2, 'memory': None}),
+    'linear_memory': ('linear_memory', {**DEGREES, 'memory': FIXED}),
+    'linear_without_memory': (
+        'linear_memory',
+        {**DEGREES, 'memory': None},
+    ),
 }
 WITH_MEMORY = ['fixed', 'learned', 'of_position', 'both', 'linear_memory']
 POSITIVE = [name for name in CASES if not name.startswith('linear')]  # M > 0 by construction

@@ -18,7 +18,9 @@ class WeightedSum:
     has_memory = False
 
     def __init__(self, kinds=('revolute',) * 7):
-        self.description = SimpleNamespace(robot=Robot('arm', JOINTS, kinds), kind='test')
+        self.description = SimpleNamespace(
+            robot=Robot('arm', JOINTS, kinds), kind='test', position_noise=()
+        )
         self.resets = 0
 
     def reset(self):

@@ -1,6 +1,5 @@
 """Friction with memory, Eq. (19): passive whatever the weights and the motion, and exact."""
 
-from dataclasses import replace
 from typing import NamedTuple
 
 from dlnn_ros.dynamics.architecture import (
@@ -24,7 +23,7 @@ ELEMENTS = (
     Element(1e-4, 1e-3),
     Element(1e-3, 1e-2, 4.0),
     Element(1e-2, None, 0.05),
-    Element(0.3, 1.0),
+    Element(0.08, 1.0),
 )
 J = len(ELEMENTS)
 REVOLUTE = (True, False)
@@ -418,7 +417,7 @@ def test_gradient_of_the_recurrence(samples):
     assert torch.autograd.gradcheck(linear_recurrence, arguments, fast_mode=True)
 
 
-@pytest.mark.parametrize('options', [{}, {'learned': True}, {'dead_band': 1e-3}], ids=str)
+@pytest.mark.parametrize('options', [{}, {'learned': True}], ids=str)
 @torch.no_grad()
 def test_sequence_is_stepping_is_a_batch(rng, options):
     memory = make(**options)
@@ -464,66 +463,6 @@ def test_response_is_what_is_left_of_the_start(rng):
         run = memory.run(motion.state, *rest)
         np.testing.assert_allclose(run.y, expected, rtol=1e-12, atol=1e-13)
     assert 0.01 < float(left[-1].max()) < 1  # it had not died out
-
-
-# ---- dead band
-
-
-def test_dead_band_holds_small_ways_and_takes_large_ones_whole():
-    band = 1e-3
-    bare = one(4e-3, relaxation_s=5.0)
-    memory = one(4e-3, relaxation_s=5.0)
-    memory.config = replace(memory.config, dead_band=band)
-    q = np.array([0.9, -0.9, 1.0, 1.1, 2.05, 2.15, 0.2, 0.2]) * band
-    anchor = np.array([0.0, 0.0, 0.0, 1.1, 1.1, 2.15, 0.2, 0.2]) * band
-    qd, dt = torch.ones(8, 1, dtype=torch.float64), torch.full((8,), 0.1, dtype=torch.float64)
-    state = torch.tensor([[0.5, 0.0]], dtype=torch.float64)
-    found = memory.run(state, torch.from_numpy(q)[:, None], qd, dt)
-    expected = bare.run(state, torch.from_numpy(anchor)[:, None], qd, dt)
-    np.testing.assert_allclose(found.y, expected.y, rtol=1e-12)
-    np.testing.assert_allclose(found.state, expected.state, rtol=1e-12)
-    np.testing.assert_allclose(found.y[:3, 0, 0], 0.5 * np.exp([-0.02, -0.04, -0.06]), rtol=1e-12)
-
-
-@torch.no_grad()
-def test_dead_band_keeps_what_noise_would_forget(rng):
-    noise = torch.from_numpy(rng.normal(0, 1e-5, (500, 1)))
-    dt = torch.full((500,), 0.01, dtype=torch.float64)
-    held = torch.tensor([[0.7, 0.0]], dtype=torch.float64)
-    left = {}
-    for band in (0.0, 6e-5):
-        memory = one(1e-4)
-        memory.config = replace(memory.config, dead_band=band)
-        left[band] = float(memory.run(held, noise, 0 * noise, dt).state[0, 0])
-    assert left[6e-5] == pytest.approx(0.7)
-    assert abs(left[0.0]) < 0.2
-
-
-@torch.no_grad()
-def test_dead_band_takes_in_what_it_stores_along_the_way_it_holds(rng):
-    """Along the path itself energy can be gained, at most w times the band per change of y."""
-    band = 2e-3
-    memory = make((Element(1e-4), Element(1e-2)), dead_band=band)
-    motion = smooth_motion(rng, 500, 0.02, elements=2)
-    state, held = motion.state, []
-    for k in range(500):
-        step = slice(k, k + 1)
-        state = memory.run(state, motion.q[step], motion.qd[step], motion.dt[step]).state
-        held.append(state[:, -1])
-    held = torch.stack(held)
-    y = memory.run(motion.state, motion.q, motion.qd, motion.dt).y
-    assert float((motion.q - held).abs().max()) <= band
-    assert len(held[:, 0].unique()) < 250
-    bare = make((Element(1e-4), Element(1e-2)))
-    check_takes_in(bare, motion._replace(q=held))
-    changes = torch.diff(y, dim=0, prepend=motion.y0[None]).abs().cumsum(0)
-    weight = memory.weight(motion.q)
-    states = torch.cat([motion.y0[None], y])
-    stored = (torch.cat([weight[:1], weight]) * memory.parameter('zeta') * states.square()).sum(-1)
-    surplus = (memory.force(motion.q, y) * motion.dq).cumsum(0) - (stored[1:] - stored[0]) / 2
-    most = (weight * band * (1 + changes)).sum(-1)
-    assert bool((surplus >= -most).all())
-    assert float(surplus.min()) < 0
 
 
 # ---- what is learned
@@ -647,7 +586,6 @@ BASE = {'elements': [{'zeta': 1e-2, 'slip_velocity': 0.5, 'relaxation_s': 1.0}]}
         {'elements': [{**BASE['elements'][0], 'relaxation_s': 0.2}]},
         {'elements': BASE['elements'] * 2},
         {'weight_width': 4},
-        {'dead_band': 0.05},
     ],
     ids=str,
 )
@@ -675,8 +613,6 @@ def test_learned_is_what_makes_elements_parameters():
         (lambda: Element(1.0, None, 0.0), r'relaxation_s is 0.0, must be finite and > 0'),
         (lambda: MemoryConfig(()), r'elements is empty; .* needs at least one'),
         (lambda: MemoryConfig(weight_width=-1), r'weight_width is -1, must be >= 0'),
-        (lambda: MemoryConfig(dead_band=-1.0), r'dead_band is -1.0, must be finite and >= 0'),
-        (lambda: MemoryConfig(dead_band=float('nan')), r'dead_band is nan, must be finite'),
         (lambda: DlnnMemoryConfig(dissipative=False), r'dissipative is false, which a model'),
         (
             lambda: LinearMemoryConfig(memory=MemoryConfig(learned=True)),

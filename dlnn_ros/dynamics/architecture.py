@@ -122,24 +122,24 @@ class MemoryConfig:
         `BOUNDS`; what is None stays so.
     weight_width : int
         Width of a network by which the weights depend on q; 0 for constant weights.
-    dead_band : float
-        Way that a joint has to move before the elements follow, against position noise
-        [rad | m], >= 0.
 
     """
 
     elements: tuple[Element, ...] = DEFAULT_ELEMENTS
     learned: bool = False
     weight_width: int = 0
-    dead_band: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.elements:
             raise ValueError('elements is empty; friction with memory needs at least one')
         if self.weight_width < 0:
             raise ValueError(f'weight_width is {self.weight_width}, must be >= 0')
-        if not 0 <= self.dead_band < math.inf:
-            raise ValueError(f'dead_band is {self.dead_band}, must be finite and >= 0')
+        for name, (lower, upper) in BOUNDS.items() if self.learned else ():
+            for element in self.elements:
+                value = getattr(element, name)
+                if value is not None and not lower < value < upper:
+                    within = f'{lower:g} to {upper:g}'
+                    raise ValueError(f'{name} is {value}, a learned element starts in {within}')
 
 
 @dataclass(frozen=True)
@@ -169,33 +169,35 @@ class LinearMemoryConfig:
 
     Attributes
     ----------
-    mass_degree, potential_degree : int
-        Joints in a product of M and of V, >= 0.
+    mass_degree, potential_degree : int or None
+        Joints in a product of M and of V, >= 0; None: chosen by the recordings.
     stribeck_velocities : tuple of float
         Velocities of the laws by which dry friction falls with speed [rad/s | m/s], > 0.
     coulomb_gain : float
         k of tanh(k qd) [s/rad], > 0.
     memory : MemoryConfig or None
         Elements of friction with memory, fixed ones with constant weights; None for none.
-    ridge : float
-        Penalty on the coefficients of columns of unit size, > 0.
+    ridge : float or None
+        Penalty on the coefficients of columns of unit size, > 0; None: chosen by the recordings.
 
     """
 
-    mass_degree: int = 1
-    potential_degree: int = 3
+    mass_degree: int | None = None
+    potential_degree: int | None = None
     stribeck_velocities: tuple[float, ...] = (0.003, 0.01, 0.03, 0.1, 0.3)
     coulomb_gain: float = 1e6
     memory: MemoryConfig | None = MemoryConfig()
-    ridge: float = 1e-4
+    ridge: float | None = None
 
     def __post_init__(self) -> None:
         for name in ('mass_degree', 'potential_degree'):
-            if getattr(self, name) < 0:
-                raise ValueError(f'{name} is {getattr(self, name)}, must be >= 0')
+            degree = getattr(self, name)
+            if degree is not None and degree < 0:
+                raise ValueError(f'{name} is {degree}, must be >= 0')
         for name in ('coulomb_gain', 'ridge'):
-            if not getattr(self, name) > 0:
-                raise ValueError(f'{name} is {getattr(self, name)}, must be > 0')
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ValueError(f'{name} is {value}, must be > 0')
         if not all(v > 0 for v in self.stribeck_velocities):
             raise ValueError(f'stribeck_velocities {self.stribeck_velocities} must be > 0')
         if self.memory and (self.memory.learned or self.memory.weight_width):

@@ -67,8 +67,11 @@ def make_model(
 def _make_linear_memory(
     config: LinearMemoryConfig, scales: Scales, is_revolute: Sequence[bool], has_gravity: bool
 ) -> LagrangianModel:
+    mass_degree, potential_degree = config.mass_degree, config.potential_degree
+    if mass_degree is None or potential_degree is None:
+        raise ValueError('linear_memory: mass_degree and potential_degree are not chosen yet')
     conservative = TrigonometricConservative(
-        is_revolute, scales.position, config.mass_degree, config.potential_degree, has_gravity
+        is_revolute, scales.position, mass_degree, potential_degree, has_gravity
     )
     n = len(is_revolute)
     dissipation = LinearDissipation(n, config.stribeck_velocities, config.coulomb_gain)

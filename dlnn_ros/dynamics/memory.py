@@ -124,22 +124,18 @@ class FrictionMemory(nn.Module):
             Time since the point before [s].
 
         """
-        keep, drive, anchor = self._along(state, q, qd, dt)
+        keep, drive = self._along(state, q, qd, dt)
         y = linear_recurrence(keep, drive, state[..., :-1].to(keep.dtype))
-        end = torch.cat([y[..., -1, :, :].to(q.dtype), anchor[..., -1, :, None]], -1)
+        end = torch.cat([y[..., -1, :, :].to(q.dtype), q[..., -1, :, None]], -1)
         return Run(y, end)
 
     def response(self, state: Tensor, q: Tensor, qd: Tensor, dt: Tensor) -> Tensor:
         """Return what is left along a path of a start at y = 1, (..., N, n, J)."""
         return torch.cumprod(self._along(state, q, qd, dt)[0], -3)
 
-    def _along(
-        self, state: Tensor, q: Tensor, qd: Tensor, dt: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return A and B along a path, and the path as the elements see it."""
-        anchor = q if self.config.dead_band == 0 else self._hold(state[..., -1], q)
-        before = torch.cat([state[..., None, :, -1], anchor[..., :-1, :]], -2)
-        return (*self.coefficients(anchor - before, qd, dt), anchor)
+    def _along(self, state: Tensor, q: Tensor, qd: Tensor, dt: Tensor) -> tuple[Tensor, Tensor]:
+        before = torch.cat([state[..., None, :, -1], q[..., :-1, :]], -2)
+        return self.coefficients(q - before, qd, dt)
 
     def coefficients(self, dq: Tensor, qd: Tensor, dt: Tensor) -> tuple[Tensor, Tensor]:
         """Return A and B of `y+ = A y + B`, each (..., N, n, J)."""
@@ -190,15 +186,6 @@ class FrictionMemory(nn.Module):
 
     def _shift(self, y: Tensor) -> Tensor:
         return y.view(-1, self.n, self.size)
-
-    def _hold(self, anchor: Tensor, q: Tensor) -> Tensor:
-        """Return the path with every way below the dead band left out."""
-        held = []
-        for position in q.unbind(-2):
-            moves = (position - anchor).abs() > self.config.dead_band
-            anchor = torch.where(moves, position, anchor)
-            held.append(anchor)
-        return torch.stack(held, -2)
 
 
 def _to_bounded(value: Tensor, bounds: tuple[float, float]) -> Tensor:

@@ -15,14 +15,12 @@ are kept, accumulated in chunks of samples.  On columns of unit size, A + ridge 
 the minimum over a leaves b' G b / 2 - r'b, and with G = R'R that is the non-negative least
 squares problem  min |R b - R'^-1 r|, b >= 0,  of some hundred unknowns (Lawson and Hanson);
 a = A_aa^-1 (r_a - A_ab b) follows.
-
-Large errors count linearly, as in :func:`~.objectives.torque_objective`, by passes with
-`u^2 min(1, huber_delta / |error|)` in place of u^2, the error being that of the pass before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+import copy
 from typing import NamedTuple
 
 from dlnn_ros.dynamics.dlnn import LagrangianModel
@@ -36,7 +34,6 @@ import torch
 from torch import Tensor
 
 CHUNK = 512  # samples; 20 MB of columns for 6 joints and 800 terms
-HUBER_PASSES = 4
 
 
 class Solution(NamedTuple):
@@ -100,6 +97,13 @@ class LinearProblem:
             self._ra[acting] += X_t @ y
             self._rb[i] += Z.T @ y
             self._square += float(y @ y)
+
+    def __add__(self, other: LinearProblem) -> LinearProblem:
+        """Return the problem with the samples of both."""
+        total = copy.copy(self)
+        for name in vars(self):
+            setattr(total, name, getattr(self, name) + getattr(other, name))
+        return total
 
     def solve(self, ridge: float) -> Solution:
         """
@@ -211,13 +215,7 @@ def columns(model: LagrangianModel, motion: Motion) -> Iterator[Columns]:
         )
 
 
-def accumulate(
-    model: LagrangianModel,
-    motion: Motion,
-    weight: np.ndarray,
-    huber_delta: float = 0.0,
-    around: Solution | None = None,
-) -> LinearProblem:
+def accumulate(model: LagrangianModel, motion: Motion, weight: np.ndarray) -> LinearProblem:
     """
     Return the normal equations of a model on samples.
 
@@ -230,31 +228,21 @@ def accumulate(
     weight : array, (n,) or (N, n)
         Factor on the errors in model units: torque_scale / standard deviation of the torque,
         or 0 where a sample shall not count for a joint.
-    huber_delta : float
-        Weighted errors of `around` beyond it count less; 0 for the plain square.
-    around : Solution, optional
-        The solution of the pass before.
 
     """
-    n = motion.q.shape[1]
     parts = parts_of(model)
     masses, potentials = (
         parts.conservative.mass_coefficients,
         parts.conservative.potential_coefficients,
     )
-    free = len(masses) + len(potentials)
     friction = parts.dissipation.coefficients().shape[1] + motion.context.shape[2] - 1
-    problem = LinearProblem(n, free, friction)
+    problem = LinearProblem(motion.q.shape[1], len(masses) + len(potentials), friction)
     weight = np.broadcast_to(weight, motion.tau.shape)
     start = 0
     for chunk in columns(model, motion):
-        u = weight[start : start + len(chunk.tau)]
-        start += len(chunk.tau)
-        if huber_delta > 0 and around is not None:
-            fitted = chunk.regressor @ around.free + (chunk.friction * around.friction).sum(-1)
-            error = np.abs(chunk.tau - fitted) * u
-            u = u * np.sqrt(huber_delta / np.maximum(error, huber_delta))
-        problem.add(*chunk, u)
+        end = start + len(chunk.tau)
+        problem.add(*chunk, weight[start:end])
+        start = end
     return problem
 
 
@@ -272,47 +260,10 @@ def assign(model: LagrangianModel, solution: Solution) -> None:
         memory.set_weights(friction[:, laws:])
 
 
-def fit(
-    model: LagrangianModel,
-    motion: Motion,
-    ridge: float,
-    huber_delta: float = 0.0,
-    counts: np.ndarray | None = None,
-) -> Solution:
-    """
-    Fit a model to the torque, each joint weighted by its inverse standard deviation.
-
-    Parameters
-    ----------
-    model : LagrangianModel
-        Gets the coefficients.
-    motion : Motion
-        The samples.
-    ridge : float
-        Weight of the squared coefficients, on columns of unit size; > 0.
-    huber_delta : float
-        Errors beyond it, in standard deviations of the torque, count linearly; 0 for none.
-    counts : array of bool, (N, n), optional
-        Samples that count for a joint. Leave out those before its first motion, where the
-        state of the memory is not known.
-
-    Returns
-    -------
-    Solution
-        The coefficients that the model got.
-
-    Raises
-    ------
-    ValueError
-        See :meth:`LinearProblem.solve`.
-
-    """
-    weight = model.torque_scale / motion.tau.numpy().std(0)
-    if counts is not None:
-        weight = weight * counts
-    solution = accumulate(model, motion, weight).solve(ridge)
-    if huber_delta > 0:
-        for _ in range(HUBER_PASSES):
-            solution = accumulate(model, motion, weight, huber_delta, solution).solve(ridge)
-    assign(model, solution)
-    return solution
+def held_out_loss(problems: Sequence[LinearProblem], ridge: float) -> float:
+    """Return the mean loss of each problem under the solution of all others together."""
+    losses = []
+    for k, problem in enumerate(problems):
+        others = [p for i, p in enumerate(problems) if i != k]
+        losses.append(problem.loss(sum(others[1:], others[0]).solve(ridge)))
+    return float(np.mean(losses))

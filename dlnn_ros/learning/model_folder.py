@@ -70,6 +70,9 @@ class ModelDescription:
         How velocity and acceleration of the training data were derived.
     training_range : TrainingRange
         Extent of the training data.
+    position_noise : tuple of float
+        Standard deviation of the noise of each joint's position in the training data [rad | m];
+        empty where it was not measured.
     provenance : dict
         Data source, number of samples, training settings, seed, time.
     metrics : dict
@@ -90,6 +93,7 @@ class ModelDescription:
     rate_hz: float
     derivatives: str
     training_range: TrainingRange
+    position_noise: tuple[float, ...] = ()
     provenance: dict[str, Any] = field(default_factory=dict)
     metrics: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, Any] = field(default_factory=dict)
@@ -106,6 +110,8 @@ class ModelDescription:
         lengths |= {
             f'scales.{k}': len(v) for k, v in self.scales.items() if isinstance(v, (list, tuple))
         }
+        if self.position_noise:
+            lengths['position_noise'] = len(self.position_noise)
         for name, length in lengths.items():
             if length != n:
                 raise ValueError(f'{name} has {length} numbers for {n} joints')
@@ -179,6 +185,7 @@ def checksum(description: ModelDescription, params: bytes) -> str:
             description.rate_hz,
             description.derivatives,
             description.training_range,
+            description.position_noise,
         )
     )
     return hashlib.sha256(params + json.dumps(meaning, sort_keys=True).encode()).hexdigest()

@@ -104,8 +104,9 @@ def plot(panels: Sequence[tuple[str, Sequence[Line]]], ylabel: str, title: str =
             axis.plot(line.t[::stride], line.y[::stride], linewidth=0.9, label=line.label)
         axis.set_ylabel(f'{name}\n{ylabel}', fontsize=8)
         axis.grid(alpha=0.3)
-    axes[0, 0].set_title(title, fontsize=10)
-    axes[0, 0].legend(fontsize=8, loc='upper right', ncols=7)
+    axes[0, 0].set_title(title, fontsize=10, loc='left')
+    # Above the panel, where it covers nothing.
+    axes[0, 0].legend(fontsize=8, loc='lower right', bbox_to_anchor=(1, 1), ncols=7)
     axes[-1, 0].set_xlabel('time [s]')
     buffer = io.StringIO()
     figure.savefig(buffer, format='svg')

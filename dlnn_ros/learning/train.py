@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 from dlnn_ros import __version__
 from dlnn_ros.config import Robot, to_mapping
+from dlnn_ros.data.noise import position_noise
 from dlnn_ros.data.trajectory import Dataset, Samples
-from dlnn_ros.dynamics.architecture import LinearMemoryConfig, make_config, Scales
+from dlnn_ros.dynamics.architecture import make_config, Scales
 from dlnn_ros.dynamics.baselines import LinearModel
-from dlnn_ros.dynamics.dlnn import LagrangianModel
 from dlnn_ros.dynamics.model import InverseDynamicsModel
 import numpy as np
 import torch
@@ -23,16 +23,13 @@ from torch import Tensor
 
 from .checkpoint import build_model, load_model
 from .evaluate import check_joints, predict
-from .linear_fit import fit, Motion
+from .linear_memory import fit_linear_memory
 from .model_folder import ModelDescription, Range, TrainingRange
 from .observation import Contexts
 from .resume import ResumeFile
 from .settings import SOLVED, TrainConfig
 from .traces import traces
 from .trainer import Progress, Trainer, Validation
-
-# Beyond this way the elements of a joint have forgotten where they started [rad | m].
-FIRST_MOTION = 3e-3
 
 
 class Fitted(NamedTuple):
@@ -91,8 +88,11 @@ def train(
         description = replace(description, provenance=provenance)
     if config.model in SOLVED:
         started = time.monotonic()
-        fit_linear = _fit_linear if config.model == 'linear' else _fit_linear_memory
-        model = fit_linear(dataset, samples, description)
+        model: InverseDynamicsModel
+        if config.model == 'linear':
+            model = _fit_linear(dataset, samples, description)
+        else:
+            model, description = fit_linear_memory(dataset, samples.tau, description)
         elapsed = time.monotonic() - started
         curve: tuple[Validation, ...] = ()
     else:
@@ -171,33 +171,10 @@ def _fit_linear(
     return model
 
 
-def _fit_linear_memory(
-    dataset: Dataset, samples: Samples, description: ModelDescription
-) -> InverseDynamicsModel:
-    model = build_model(description, 'linear_memory').double()
-    assert isinstance(model, LagrangianModel)
-    config = make_config(description.kind, description.config, 'config')
-    assert isinstance(config, LinearMemoryConfig)
-    part = dataset.role('train')
-    q, qd, qdd, tau = (torch.from_numpy(np.ascontiguousarray(a)) for a in samples)
-    with torch.no_grad():
-        context = Contexts(part, 'cpu', torch.float64).values(model)
-    counts = None
-    if model.memory is not None:
-        counts = np.concatenate([has_moved(t.q)[t.valid] for t in part])
-    fit(model, Motion(q, qd, qdd, context, tau), config.ridge, counts=counts)
-    return model
-
-
 def _filters(dataset: Dataset) -> list[str]:
     """Return what the efforts went through, each once, in words."""
     filters = [t.recording.observation_filter for t in dataset]
     return list(dict.fromkeys(f.describe() for f in filters if f is not None))
-
-
-def has_moved(q: np.ndarray) -> np.ndarray:
-    """Return which samples, (N, n), follow the first motion of their joint: its state is known."""
-    return np.maximum.accumulate(np.abs(q - q[0]) > FIRST_MOTION, axis=0)
 
 
 def _check_torque(samples: Samples, dataset: Dataset) -> None:
@@ -252,6 +229,7 @@ def describe(
             extent(samples.qdd),
             extent(samples.tau / dataset.robot.gear_ratio),
         ),
+        position_noise=tuple(position_noise(dataset.role('train')).tolist()),
         provenance={
             'source': dataset.source,
             'samples': len(samples.q),

@@ -17,7 +17,7 @@ from dlnn_ros.nodes.params import Setting, Settings
 from dlnn_ros.nodes.process import EXIT_FAILED, EXIT_OK, run, Stop
 from dlnn_ros.runtime import estimators
 from dlnn_ros.runtime.estimators import FilteredDifference
-from dlnn_ros.runtime.feedforward import FeedForward, VELOCITY_SOURCES
+from dlnn_ros.runtime.feedforward import DEAD_BAND, dead_band, FeedForward, VELOCITY_SOURCES
 from dlnn_ros.runtime.latency import LatencyRecorder, RateMeter
 from dlnn_ros.runtime.predictor import load_predictor
 import numpy as np
@@ -60,6 +60,14 @@ SETTINGS = (
         'lags by twice as much.',
         lower=1e-4,
         upper=1.0,
+    ),
+    Setting(
+        'estimator.dead_band',
+        DEAD_BAND,
+        'Play on which positions are followed, in standard deviations of the position noise in '
+        'the training data; 0 for none.',
+        lower=0.0,
+        upper=100.0,
     ),
     Setting('autostart', False, 'Configure and activate at the start.', read_only=True),
 )
@@ -156,6 +164,7 @@ class FeedForwardNode(LifecycleNode):
             robot.n,
             values.estimator_time_constant_s,
             np.array([kind == 'continuous' for kind in robot.kinds]),
+            dead_band=dead_band(predictor.description, values.estimator_dead_band),
         )
         law = FeedForward(predictor, estimator, values.velocity_source, values.joint_prefix)
         law.warm_up()

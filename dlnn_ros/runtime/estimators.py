@@ -19,6 +19,11 @@ two. The price is delay: on the 250 Hz recordings of the KR300, rigid bodies wit
 1.3 points of torque R2 against zero-phase derivatives with two pairs, 0.85 with one (T = 14 ms).
 
 With a velocity from the message, `qd` is that velocity as it came and `y` is its difference.
+
+At rest the noise of positions would turn the sign of `qd` again and again, and wear off what
+friction with memory holds. So positions are followed on a play: `q` is drawn along by the sample
+and never further from it than `dead_band`. Within the band a model with memory can give energy: at
+most its force times the band at each reversal.
 """
 
 from __future__ import annotations
@@ -107,6 +112,8 @@ class FilteredDifference:
         Longest time between samples over which a difference is still taken [s].
     small_step_s : float
         Largest step back of the stamps that is taken as a correction [s].
+    dead_band : array, (n,), or None
+        Play of each joint to each side [rad | m], >= 0; a few standard deviations of the noise.
 
     """
 
@@ -122,6 +129,7 @@ class FilteredDifference:
         continuous: np.ndarray | None = None,
         gap_s: float = 0.25,
         small_step_s: float = 0.05,
+        dead_band: np.ndarray | None = None,
     ) -> None:
         if n < 1:
             raise ValueError(f'n is {n}, must be at least 1')
@@ -139,6 +147,12 @@ class FilteredDifference:
         mask = np.zeros(n, bool) if continuous is None else np.array(continuous, bool)
         if mask.shape != (n,):
             raise ValueError(f'continuous has shape {mask.shape}, expected ({n},)')
+        self._band = np.zeros(n) if dead_band is None else np.array(dead_band, float)
+        if self._band.shape != (n,) or not (self._band >= 0).all():
+            raise ValueError(f'dead_band is {self._band.tolist()}, must be {n} numbers >= 0')
+        self._has_band = bool(self._band.any())
+        self._play = np.zeros(n)
+        self._held = np.zeros(n)
         self._continuous = np.flatnonzero(mask).tolist()
         self._offset = np.zeros(n)
         self._q = np.zeros(n)
@@ -168,6 +182,7 @@ class FilteredDifference:
             f'{self.NAME}, T {1e3 * self.time_constant_s:g} ms, delay about '
             f'{1e3 * self.delay_s:g} ms (velocity) and {1e3 * self.acceleration_delay_s:g} ms '
             '(acceleration) from positions'
+            + (f', play up to {self._band.max():.2g} rad or m' if self._has_band else '')
         )
 
     def reset(self) -> None:
@@ -242,6 +257,11 @@ class FilteredDifference:
             return None
         self._steady_s += dt
         self._steady_samples += 1
+        held = q
+        if self._has_band:
+            np.clip(x, -self._band, self._band, out=self._play)
+            x -= self._play
+            held = np.subtract(q, self._play, out=self._held)
         x /= dt
         gain = -math.expm1(-dt / self.time_constant_s)
         if self._has_rate:
@@ -261,7 +281,7 @@ class FilteredDifference:
         y /= dt
         self._low_pass(y, self._a1, self._a2, gain)
         self._before[:] = self._v2
-        self._accept(t, q, velocity)
+        self._accept(t, q, velocity, held)
 
         if self._is_held and (
             self._steady_s < self.delay_s or self._steady_samples < self.STEADY_SAMPLES
@@ -322,11 +342,13 @@ class FilteredDifference:
         self._has_position = True
         if velocity is not None:
             self._velocity[:] = velocity
-        self._accept(t, q, velocity)
+        self._accept(t, q, velocity, q)
 
-    def _accept(self, t: float, q: np.ndarray, velocity: np.ndarray | None) -> None:
+    def _accept(
+        self, t: float, q: np.ndarray, velocity: np.ndarray | None, held: np.ndarray
+    ) -> None:
         self._t = t
-        self._q[:] = q
+        self._q[:] = held
         if self._continuous:
             np.add(self._q, self._offset, out=self._unwrapped)
         self._bytes = q.tobytes()

@@ -13,11 +13,16 @@ from dlnn_ros.runtime.estimators import Estimate, FilteredDifference
 import numpy as np
 
 if TYPE_CHECKING:
+    from dlnn_ros.learning.model_folder import ModelDescription
     from dlnn_ros.runtime.predictor import Predictor
 
 VELOCITY_SOURCES = ('estimate', 'message')
 # For so long after a reset the robot may be found at rest [s]; noise can hide it at first.
 START_WINDOW_S = 0.2
+
+# Play against position noise, in its standard deviations: at rest, one sample of thousands still
+# moves the position.
+DEAD_BAND = 3.5
 
 # How a memory began.
 NO_MEMORY = 'no memory'
@@ -44,6 +49,12 @@ REJECTED = (
 )
 
 _RESETS = (estimators.CLOCK_JUMP, estimators.GAP, estimators.POSITION_JUMP)
+
+
+def dead_band(description: ModelDescription, deviations: float = DEAD_BAND) -> np.ndarray | None:
+    """Return the play of each joint for the noise that a model was trained with; None for none."""
+    noise = np.array(description.position_noise)
+    return deviations * noise if noise.size else None
 
 
 class Output(NamedTuple):
@@ -117,7 +128,9 @@ class FeedForward:
         robot = predictor.description.robot
         if estimator is None:
             estimator = FilteredDifference(
-                robot.n, continuous=np.array([k == 'continuous' for k in robot.kinds])
+                robot.n,
+                continuous=np.array([k == 'continuous' for k in robot.kinds]),
+                dead_band=dead_band(predictor.description),
             )
         if estimator.n != robot.n:
             raise ValueError(f'estimator is for {estimator.n} joints, the model has {robot.n}')

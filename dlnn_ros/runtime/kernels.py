@@ -44,7 +44,6 @@ def memory_step(
     relaxing: np.ndarray,
     rate: np.ndarray,
     weight: np.ndarray,
-    dead_band: float,
     force: np.ndarray,
 ) -> None:
     """
@@ -67,8 +66,6 @@ def memory_step(
     rate : array, (n, R)
         Their 1 / T.
     weight : array, (n, J)
-    dead_band : float
-        Ways up to it are not followed.
     force : array, (n,)
         Filled with d_mem.
 
@@ -77,7 +74,7 @@ def memory_step(
     for i in range(n):
         dq = q[i] - anchor[i]
         way = abs(dq)
-        if way > dead_band:
+        if way > 0.0:
             anchor[i] = q[i]
             sign = 1.0 if dq > 0.0 else -1.0
             speed = abs(qd[i])

@@ -129,7 +129,7 @@ class _Lagrangian(_Model):
         if isinstance(config, LinearMemoryConfig):
             memory = config.memory
             for prefix in prefixes:
-                member = _Linearly(config, scales, robot, has_gravity, params, prefix)
+                member = _Linearly(config, scales, robot, has_gravity, where, params, prefix)
                 self._members.append(member)
         else:
             if config.aux_size:
@@ -247,15 +247,19 @@ class _Linearly:
         scales: Scales,
         robot: Robot,
         has_gravity: bool,
+        where: str,
         params: Checked,
         prefix: str,
     ) -> None:
         self._gain = config.coulomb_gain
+        mass_degree, potential_degree = config.mass_degree, config.potential_degree
+        if mass_degree is None or potential_degree is None:
+            raise ValueError(f'{where}: config: mass_degree and potential_degree are missing')
         self._terms = Trigonometric(
             robot.is_revolute.tolist(),
             scales.position,
-            config.mass_degree,
-            config.potential_degree,
+            mass_degree,
+            potential_degree,
             has_gravity,
             config.stribeck_velocities,
             params,

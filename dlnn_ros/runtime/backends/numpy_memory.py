@@ -30,7 +30,6 @@ class Memory:
         self, config: MemoryConfig, encoding: Encoding, params: Checked, prefix: str
     ) -> None:
         n, size = encoding.n, len(config.elements)
-        self._dead_band = config.dead_band
         self._raw = params.take(f'{prefix}raw_weight', n, size)
         zeta, slip_velocity, relaxation = (
             _parameter(name, config, n, params, prefix)
@@ -85,7 +84,6 @@ class Memory:
             self._relaxing,
             self._rate,
             self._weight,
-            self._dead_band,
             self._force,
         )
         if gradient is not None and self._net is not None:
