@@ -235,3 +235,20 @@ def test_noise_command_prints_the_agreed_keys(memory_model, sticky, tmp_path, ca
     cases = json.loads(capsys.readouterr().out)['cases']
     assert [c['noise'] for c in cases] == [0.0, 1e-4]
     assert set(cases[0]) == {'noise', 'plain', 'dead_band', 'reference'}
+
+
+def test_stop_is_drawn_for_the_joints_asked_for(memory_model, sticky, tmp_path, capsys):
+    write_bag(tmp_path / 'b', RecordingSet(sticky.robot, tuple(t.recording for t in sticky)))
+    figure = tmp_path / 'sub' / 'stop.svg'
+    data = ['--data', str(tmp_path / 'b'), '--out', str(figure)]
+    assert main(['bench', 'stop', str(memory_model), *data, '--joints', 'p2']) == 0
+    assert figure.read_text().startswith('<svg')
+    assert main(['bench', 'stop', str(memory_model), *data, '--joints', 'p9']) == 2
+    assert "no joint 'p9'; there are p1, p2" in capsys.readouterr().err
+
+
+def test_stop_is_refused_where_no_joint_stops(memory_model, bag, tmp_path, capsys):
+    data = ['--data', str(bag), '--out', str(tmp_path / 'x.svg')]
+    assert main(['bench', 'stop', str(memory_model), *data]) == 2
+    assert 'no joint comes from motion to rest' in capsys.readouterr().err
+    assert not (tmp_path / 'x.svg').exists()

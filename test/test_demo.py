@@ -15,6 +15,7 @@ from dlnn_ros.cli.processes import NodeProcess
 from dlnn_ros.data.bags import write_bag
 from dlnn_ros.data.efforts import Efforts
 from dlnn_ros.data.trajectory import Recording, RecordingSet, Trajectory
+from dlnn_ros.learning import stops
 from dlnn_ros.learning.evaluate import Evaluation, Prediction
 from dlnn_ros.learning.model_folder import load_description
 import numpy as np
@@ -109,7 +110,7 @@ def test_a_run_is_good_or_says_why_not(trajectory, tmp_path, change, fault):
         assert fault in result.text
         assert [f.partition(':')[0] for f in result.data['faults']] == ['dlnn_memory']
     report = (tmp_path / 'report.html').read_text()
-    assert report.count('<svg') == (1 if live.find_stop(trajectory) is None else 2)
+    assert report.count('<svg') == (1 if stops.find_stop(trajectory) is None else 2)
     assert set(result.data) >= {'received', 'expected', 'models', 'report'}
     # The worse of both.
     assert result.data['received'] == 400 - len(change.get('lost', ()))
@@ -129,17 +130,17 @@ def stop_and_go(begin, end, noise=0.0):
 
 
 def test_a_stop_is_found_with_what_surrounds_it():
-    assert live.find_stop(stop_and_go(3.0, 4.0)) == pytest.approx((2.0, 5.0), abs=0.011)
+    assert stops.find_stop(stop_and_go(3.0, 4.0)) == pytest.approx((2.0, 5.0), abs=0.011)
     # A long rest is not shown whole, and may be the end.
     expected = (2.0, 3.0 + live.REST_S + live.AFTER_S)
-    assert live.find_stop(stop_and_go(3.0, 20.0)) == pytest.approx(expected, abs=0.011)
+    assert stops.find_stop(stop_and_go(3.0, 20.0)) == pytest.approx(expected, abs=0.011)
 
 
 def test_no_stop_without_motion_before_it():
-    assert live.find_stop(stop_and_go(20.0, 20.0)) is None
-    assert live.find_stop(stop_and_go(-1.0, 20.0)) is None
+    assert stops.find_stop(stop_and_go(20.0, 20.0)) is None
+    assert stops.find_stop(stop_and_go(-1.0, 20.0)) is None
     # The joint never moves, its speed crosses the threshold by noise.
-    assert live.find_stop(stop_and_go(-1.0, 20.0, noise=3e-3)) is None
+    assert stops.find_stop(stop_and_go(-1.0, 20.0, noise=3e-3)) is None
 
 
 def test_no_train_names_the_models_that_are_not_there(tmp_path, capsys):

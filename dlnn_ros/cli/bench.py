@@ -57,7 +57,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     noise.add_argument('--seed', type=int, default=0, help='of the noise')
     noise.set_defaults(run=run_noise)
 
-    for sub in (training, kuka, compare, noise):
+    stop = benchmarks.add_parser('stop', help='draw what models say around a stop')
+    stop.add_argument('models', nargs='+', metavar='MODEL', help='model folders')
+    add_data(stop)
+    stop.add_argument('--joints', default='', metavar='A,B', help='panels (default: all joints)')
+    stop.add_argument('--view', choices=('recorded', 'served'), default='recorded')
+    stop.add_argument('--out', required=True, metavar='FILE', help='SVG file to write')
+    stop.set_defaults(run=run_stop)
+
+    for sub in (training, kuka, compare, noise, stop):
         add_json(sub)
     parser.set_defaults(run=run_training)
 
@@ -153,3 +161,15 @@ def run_training(args: argparse.Namespace) -> Result:
         for c in data['cases']
     ]
     return Result(data, '\n'.join(lines))
+
+
+def run_stop(args: argparse.Namespace) -> Result:
+    """Run `dlnn bench stop`."""
+    from dlnn_ros.bench.stop import stop_figure
+    from dlnn_ros.learning.model_folder import load_description
+    from dlnn_ros.learning.report import write_text
+
+    dataset = read_data(args, default=load_description(args.models[0]).robot).role('test')
+    joints = [j for j in args.joints.split(',') if j]
+    path = write_text(Path(args.out), stop_figure(args.models, dataset, joints, args.view))
+    return Result({'figure': str(path)}, f'figure: {path}')

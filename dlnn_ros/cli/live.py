@@ -8,13 +8,14 @@ from pathlib import Path
 import shutil
 from typing import Any, NamedTuple, TYPE_CHECKING
 
-from dlnn_ros.config import REST_SPEED, Robot
+from dlnn_ros.config import Robot
 from dlnn_ros.data.bags import write_bag
 from dlnn_ros.data.efforts import Efforts, read_efforts
 from dlnn_ros.data.trajectory import RecordingSet, Trajectory
 from dlnn_ros.learning import metrics
 from dlnn_ros.learning.evaluate import Evaluation, Prediction, score_predictions
 from dlnn_ros.learning.report import Line, plot
+from dlnn_ros.learning.stops import between, find_stop
 import numpy as np
 
 from .command import progress
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
 START_TIMEOUT_S = 60.0  # of a node on a busy machine with a cold disk
 JOINT_STATES = '/joint_states'
-# Around a stop are shown so much before it, of the rest, and after it [s].
-BEFORE_S, REST_S, AFTER_S = 1.0, 2.0, 1.0
 
 
 class Live(NamedTuple):
@@ -204,37 +203,9 @@ def live_plots(
     plots = []
     stop = find_stop(trajectory)
     if stop is not None:
-        panels = [[_between(line, *stop) for line in panel] for panel in lines]
+        panels = [[between(line, *stop) for line in panel] for panel in lines]
         plots.append(plot(list(zip(joints, panels, strict=True)), label, f'{name}: a stop'))
     return [*plots, plot(list(zip(joints, lines, strict=True)), label, name)]
-
-
-def find_stop(trajectory: Trajectory) -> tuple[float, float] | None:
-    """
-    Return from when to when [s] to look at the longest rest of a joint that came from motion.
-
-    None where no joint stops.
-    """
-    t, found = trajectory.t, []
-    for speed in np.abs(trajectory.qd).T:
-        is_rest = speed < REST_SPEED
-        begins = np.flatnonzero(~is_rest[:-1] & is_rest[1:]) + 1
-        for begin in begins:
-            # Noise about the threshold is no motion.
-            before = speed[np.searchsorted(t, t[begin] - BEFORE_S) : begin]
-            if before.max() > 10 * REST_SPEED:
-                rest = is_rest[begin:]
-                end = len(t) - 1 if rest.all() else begin + int(rest.argmin())
-                found.append((t[end] - t[begin], t[begin]))
-    if not found:
-        return None
-    rest_s, begin_s = max(found)
-    return begin_s - BEFORE_S, begin_s + min(rest_s, REST_S) + AFTER_S
-
-
-def _between(line: Line, begin_s: float, end_s: float) -> Line:
-    is_in = (line.t >= begin_s) & (line.t <= end_s)
-    return Line(line.label, line.t[is_in], line.y[is_in])
 
 
 def match(known: np.ndarray, stamps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

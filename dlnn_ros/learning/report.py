@@ -210,6 +210,11 @@ def write_report(path: Path, title: str, parts: Sequence[str | Table]) -> Path:
         f'<title>{html.escape(title)}</title><style>{STYLE}</style></head>'
         f'<body><h1>{html.escape(title)}</h1>\n{body}\n</body></html>\n'
     )
+    return write_text(path, text)
+
+
+def write_text(path: Path, text: str) -> Path:
+    """Write a file whole or not at all; its folder is made."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f'.{path.name}.tmp')
     temporary.write_text(text, encoding='utf-8')
