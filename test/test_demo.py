@@ -132,7 +132,7 @@ def stop_and_go(begin, end, noise=0.0):
 def test_a_stop_is_found_with_what_surrounds_it():
     assert stops.find_stop(stop_and_go(3.0, 4.0)) == pytest.approx((2.0, 5.0), abs=0.011)
     # A long rest is not shown whole, and may be the end.
-    expected = (2.0, 3.0 + live.REST_S + live.AFTER_S)
+    expected = (2.0, 3.0 + stops.REST_S + stops.AFTER_S)
     assert stops.find_stop(stop_and_go(3.0, 20.0)) == pytest.approx(expected, abs=0.011)
 
 
