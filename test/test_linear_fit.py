@@ -3,7 +3,7 @@
 from dlnn_ros.dynamics.linear_friction import LinearDissipation
 from dlnn_ros.dynamics.trigonometric import TrigonometricConservative
 from dlnn_ros.learning import linear_fit
-from dlnn_ros.learning.linear_fit import accumulate, assign, held_out_loss, LinearProblem, Motion
+from dlnn_ros.learning.linear_fit import accumulate, assign, held_out_losses, LinearProblem, Motion
 import numpy as np
 import pytest
 from scipy.optimize import lsq_linear
@@ -220,6 +220,6 @@ def test_each_group_is_judged_by_the_others(rng):
         others = [m for i, m in enumerate(motions) if i != k]
         joined = Motion(*(torch.cat(x) for x in zip(*others, strict=True)))
         expected.append(problems[k].loss(accumulate(model, joined, np.ones(2)).solve(1e-6)))
-    assert held_out_loss(problems, 1e-6) == pytest.approx(np.mean(expected), rel=1e-9)
-    good = held_out_loss(problems[:2], 1e-6)
-    assert good < 1e-3 * held_out_loss(problems, 1e-6)
+    (loss,) = held_out_losses(problems, [1e-6])
+    assert loss == pytest.approx(np.mean(expected), rel=1e-6)
+    assert held_out_losses(problems[:2], [1e-6])[0] < 1e-3 * loss

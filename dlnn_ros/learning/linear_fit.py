@@ -100,9 +100,16 @@ class LinearProblem:
 
     def __add__(self, other: LinearProblem) -> LinearProblem:
         """Return the problem with the samples of both."""
+        return self._combined(other, 1)
+
+    def __sub__(self, other: LinearProblem) -> LinearProblem:
+        """Return the problem without the samples of the other, which it contains."""
+        return self._combined(other, -1)
+
+    def _combined(self, other: LinearProblem, sign: int) -> LinearProblem:
         total = copy.copy(self)
-        for name in vars(self):
-            setattr(total, name, getattr(self, name) + getattr(other, name))
+        for name, value in vars(other).items():
+            setattr(total, name, getattr(self, name) + sign * value)
         return total
 
     def solve(self, ridge: float) -> Solution:
@@ -260,10 +267,11 @@ def assign(model: LagrangianModel, solution: Solution) -> None:
         memory.set_weights(friction[:, laws:])
 
 
-def held_out_loss(problems: Sequence[LinearProblem], ridge: float) -> float:
-    """Return the mean loss of each problem under the solution of all others together."""
+def held_out_losses(problems: Sequence[LinearProblem], ridges: Sequence[float]) -> list[float]:
+    """Return for each ridge the mean loss of each problem under the fit of all others together."""
+    whole = sum(problems[1:], problems[0])
     losses = []
-    for k, problem in enumerate(problems):
-        others = [p for i, p in enumerate(problems) if i != k]
-        losses.append(problem.loss(sum(others[1:], others[0]).solve(ridge)))
-    return float(np.mean(losses))
+    for problem in problems:
+        others = whole - problem
+        losses.append([problem.loss(others.solve(ridge)) for ridge in ridges])
+    return np.mean(losses, 0).tolist()

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from .checkpoint import build_model
-from .linear_fit import accumulate, assign, held_out_loss, LinearProblem, Motion
+from .linear_fit import accumulate, assign, held_out_losses, LinearProblem, Motion
 from .model_folder import ModelDescription
 from .observation import Contexts
 
@@ -58,73 +58,99 @@ def fit_linear_memory(
     config = make_config(description.kind, description.config, 'config')
     assert isinstance(config, LinearMemoryConfig)
     train, validation = dataset.role('train'), dataset.role('validation')
-    torques = np.split(tau, np.cumsum([t.valid.sum() for t in train])[:-1])
+    gear = dataset.robot.gear_ratio
     deviation = tau.std(0)
-    best: tuple[float, LagrangianModel, ModelDescription, LinearProblem, float] | None = None
-    for degrees in _candidates(config):
-        chosen = replace(config, mass_degree=degrees[0], potential_degree=degrees[1])
-        told = replace(description, config=to_mapping(chosen))
-        model = build_model(told, 'linear_memory').double()
-        assert isinstance(model, LagrangianModel)
-        groups = _problems(model, train, torques, deviation)
+    torques = np.split(tau, np.cumsum([t.valid.sum() for t in train])[:-1])
+    ridges = RIDGES if config.ridge is None else (config.ridge,)
+    candidates = [_open(description, config, degrees) for degrees in _candidates(config)]
+    # The memory is the same for all degrees, and so are the samples.
+    first = candidates[0].model
+    lessons = _lessons(first, train, torques, deviation)
+    exams: list[_Lesson] = []
+    if len({lesson.group for lesson in lessons}) == 1:
+        measured = [t.tau[t.valid] * gear for t in validation]
+        exams = _lessons(first, validation, measured, deviation)
+    best_loss, best = np.inf, None
+    for model, config in candidates:
+        groups = _problems(model, lessons)
         whole = sum(groups[1:], groups[0])
-        ridges = RIDGES if config.ridge is None else (config.ridge,)
-        if len(groups) == 1:
-            gear = dataset.robot.gear_ratio
-            measured = [t.tau[t.valid] * gear for t in validation]
-            held_out = _problems(model, validation, measured, deviation)
-            judge = sum(held_out[1:], held_out[0])
-        for ridge in ridges:
-            if len(groups) == 1:
-                loss = judge.loss(whole.solve(ridge))
-            else:
-                loss = held_out_loss(groups, ridge)
-            if best is None or loss < best[0]:
-                told = replace(told, config=to_mapping(replace(chosen, ridge=ridge)))
-                best = (loss, model, told, whole, ridge)
+        if exams:
+            judges = _problems(model, exams)
+            judge = sum(judges[1:], judges[0])
+            losses = [judge.loss(whole.solve(ridge)) for ridge in ridges]
+        else:
+            losses = held_out_losses(groups, ridges)
+        k = int(np.argmin(losses))
+        if losses[k] < best_loss:
+            best_loss = losses[k]
+            best = model, replace(config, ridge=ridges[k]), whole
     assert best is not None
-    _, model, told, whole, ridge = best
-    assign(model, whole.solve(ridge))
-    return FittedLinear(model, told)
+    model, config, whole = best
+    assert config.ridge is not None
+    assign(model, whole.solve(config.ridge))
+    return FittedLinear(model, replace(description, config=to_mapping(config)))
 
 
-def _candidates(config: LinearMemoryConfig) -> Sequence[tuple[int, int]]:
-    given = config.mass_degree, config.potential_degree
-    pairs = [tuple(b if a is None else a for a, b in zip(given, p, strict=True)) for p in DEGREES]
-    return list(dict.fromkeys((m, v) for m, v in pairs))
+class _Candidate(NamedTuple):
+    model: LagrangianModel
+    config: LinearMemoryConfig
 
 
-def _problems(
-    model: LagrangianModel,
-    part: Dataset,
-    torques: Sequence[np.ndarray],
-    deviation: np.ndarray,
-) -> list[LinearProblem]:
+def _open(
+    description: ModelDescription, config: LinearMemoryConfig, degrees: tuple[int, int]
+) -> _Candidate:
+    config = replace(config, mass_degree=degrees[0], potential_degree=degrees[1])
+    described = replace(description, config=to_mapping(config))
+    model = build_model(described, 'linear_memory').double()
+    assert isinstance(model, LagrangianModel)
+    return _Candidate(model, config)
+
+
+def _candidates(config: LinearMemoryConfig) -> list[tuple[int, int]]:
+    """Return the pairs of degrees to try, with those that are given."""
+    mass, potential = config.mass_degree, config.potential_degree
+    pairs = [
+        (m if mass is None else mass, v if potential is None else potential) for m, v in DEGREES
+    ]
+    return list(dict.fromkeys(pairs))
+
+
+class _Lesson(NamedTuple):
+    """The valid samples of one trajectory, and what their errors count, (N, n)."""
+
+    group: str
+    motion: Motion
+    weight: np.ndarray
+
+
+def _lessons(
+    model: LagrangianModel, part: Dataset, torques: Sequence[np.ndarray], deviation: np.ndarray
+) -> list[_Lesson]:
+    lessons = []
+    for trajectory, tau in zip(part, torques, strict=True):
+        valid = trajectory.valid
+        if not valid.any():
+            continue
+        alone = replace(part, trajectories=(trajectory,))
+        with torch.no_grad():
+            context = Contexts(alone, 'cpu', torch.float64).values(model)
+        weight = np.broadcast_to(model.torque_scale / deviation, tau.shape)
+        if model.memory is not None:
+            weight = weight * has_moved(trajectory)[valid]
+        arrays = (trajectory.q[valid], trajectory.qd[valid], trajectory.qdd[valid], tau)
+        q, qd, qdd, tau_ = (torch.from_numpy(np.ascontiguousarray(a)) for a in arrays)
+        motion = Motion(q, qd, qdd, context, tau_)
+        lessons.append(_Lesson(trajectory.recording.group, motion, weight))
+    return lessons
+
+
+def _problems(model: LagrangianModel, lessons: Sequence[_Lesson]) -> list[LinearProblem]:
     """Return the normal equations of each group of trajectories."""
     problems: dict[str, LinearProblem] = {}
-    for trajectory, tau in zip(part, torques, strict=True):
-        if not trajectory.valid.any():
-            continue
-        problem = _problem(model, replace(part, trajectories=(trajectory,)), tau, deviation)
-        group = trajectory.recording.group
+    for group, motion, weight in lessons:
+        problem = accumulate(model, motion, weight)
         problems[group] = problems[group] + problem if group in problems else problem
     return list(problems.values())
-
-
-def _problem(
-    model: LagrangianModel, part: Dataset, tau: np.ndarray, deviation: np.ndarray
-) -> LinearProblem:
-    (trajectory,) = part.trajectories
-    valid = trajectory.valid
-    with torch.no_grad():
-        context = Contexts(part, 'cpu', torch.float64).values(model)
-    arrays = (trajectory.q, trajectory.qd, trajectory.qdd)
-    q, qd, qdd = (torch.from_numpy(np.ascontiguousarray(a[valid])) for a in arrays)
-    weight = np.broadcast_to(model.torque_scale / deviation, tau.shape)
-    if model.memory is not None:
-        weight = weight * has_moved(trajectory)[valid]
-    motion = Motion(q, qd, qdd, context, torch.from_numpy(np.ascontiguousarray(tau)))
-    return accumulate(model, motion, weight)
 
 
 def has_moved(trajectory: Trajectory) -> np.ndarray:
