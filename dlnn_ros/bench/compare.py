@@ -365,13 +365,13 @@ def table(data: dict[str, Any]) -> str:
     """Return the result for a person: means by view, then what was held out in turn."""
     width = max(len('model'), *map(len, data['models']))
     columns = (*VIEWS, 'moving', 'rest', 'seeds', 'train s')
-    lines = [f'{"model":<{width}}' + ''.join(f'{c:>{len(c) + 2}}' for c in columns)]
+    lines = [f'{"model":<{width}}' + ''.join(f'{c:>{max(len(c), 6) + 2}}' for c in columns)]
     for name, m in data['models'].items():
         values = [m['views'][view]['r2_mean'] for view in VIEWS]
         values += [m['r2_mean_moving'], m['r2_mean_rest']]
         cells = [*map(_text, values), str(m['seeds']), f'{m["train_s"]:.1f}']
         pairs = zip(cells, columns, strict=True)
-        lines.append(f'{name:<{width}}' + ''.join(f'{x:>{len(c) + 2}}' for x, c in pairs))
+        lines.append(f'{name:<{width}}' + ''.join(f'{x:>{max(len(c), 6) + 2}}' for x, c in pairs))
     folds = list(next(iter(data['models'].values()))['folds'])
     if len(folds) > 1:
         lines += ['', 'recorded, by what was held out']
