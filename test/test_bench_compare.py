@@ -13,7 +13,8 @@ from dlnn_ros.data.observation import ObservationFilter
 from dlnn_ros.data.trajectory import RecordingSet
 from dlnn_ros.learning.checkpoint import load_model, model_tensors
 from dlnn_ros.learning.model_folder import save_model
-from dlnn_ros.learning.train import train, TrainConfig
+from dlnn_ros.learning.settings import TrainConfig
+from dlnn_ros.learning.train import train
 import numpy as np
 import pytest
 

@@ -13,7 +13,8 @@ from dlnn_ros.learning.checkpoint import load_model, model_tensors
 from dlnn_ros.learning.evaluate import evaluate
 from dlnn_ros.learning.model_folder import save_model
 from dlnn_ros.learning.resume import ResumeFile
-from dlnn_ros.learning.train import describe_ensemble, train, TrainConfig
+from dlnn_ros.learning.settings import TrainConfig
+from dlnn_ros.learning.train import describe_ensemble, train
 import numpy as np
 import pytest
 import tolerances

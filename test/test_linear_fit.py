@@ -16,8 +16,6 @@ SCALE = 3.0
 
 
 class Memory:
-    n_elements = 1
-
     def set_weights(self, weights):
         self.weights = weights
 

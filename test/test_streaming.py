@@ -4,7 +4,6 @@ from dataclasses import replace
 
 from dlnn_ros.data.benchmarks import kuka_shifted
 from dlnn_ros.data.derivatives import differentiate
-from dlnn_ros.data.observation import sample_path
 from dlnn_ros.data.trajectory import Trajectory
 from dlnn_ros.dynamics.architecture import make_config
 from dlnn_ros.dynamics.kinds import make_model
@@ -120,4 +119,3 @@ def test_check_fails_with_another_step(kuka, model):
         for x in (kuka, replace(kuka, recording=even))
     )
     assert np.abs(with_gaps - without).max() > 1e-6 * np.abs(with_gaps).max()
-    assert len(sample_path(kuka).dt) == len(kuka.t)

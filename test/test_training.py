@@ -14,8 +14,9 @@ from dlnn_ros.learning.evaluate import evaluate
 from dlnn_ros.learning.model_folder import save_model
 from dlnn_ros.learning.objectives import torque_objective
 from dlnn_ros.learning.resume import ResumeFile
+from dlnn_ros.learning.settings import TrainConfig
 from dlnn_ros.learning.traces import share_seen, traces
-from dlnn_ros.learning.train import train, TrainConfig
+from dlnn_ros.learning.train import train
 import numpy as np
 import pytest
 import torch

@@ -9,7 +9,8 @@ from dlnn_ros.dynamics.architecture import MlpConfig
 from dlnn_ros.dynamics.kinds import make_model
 from dlnn_ros.learning.evaluate import evaluate
 from dlnn_ros.learning.observation import context_at_samples, Contexts
-from dlnn_ros.learning.train import train, TrainConfig
+from dlnn_ros.learning.settings import TrainConfig
+from dlnn_ros.learning.train import train
 import numpy as np
 import pytest
 import torch

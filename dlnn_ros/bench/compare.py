@@ -23,7 +23,8 @@ from dlnn_ros.data.splits import assign_roles
 from dlnn_ros.data.trajectory import Dataset, Trajectory
 from dlnn_ros.dynamics.architecture import make_config
 from dlnn_ros.learning.evaluate import evaluate_views
-from dlnn_ros.learning.train import fingerprint, train, TrainConfig
+from dlnn_ros.learning.settings import TrainConfig
+from dlnn_ros.learning.train import fingerprint, train
 import numpy as np
 
 

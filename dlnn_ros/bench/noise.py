@@ -22,8 +22,6 @@ from dlnn_ros.runtime.feedforward import DEAD_BAND
 import numpy as np
 import torch
 
-NOISES = (0.0, 1e-6, 1e-5, 1e-4)
-
 
 class Case(NamedTuple):
     """

@@ -154,7 +154,7 @@ def _record(path: Path, seed: int) -> None:
 
 
 def _train(dataset: Dataset, models: Path, time_budget: float, seed: int) -> None:
-    from dlnn_ros.learning.train import TrainConfig
+    from dlnn_ros.learning.settings import TrainConfig
 
     from .train import fit, summary_text
 

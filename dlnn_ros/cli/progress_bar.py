@@ -38,7 +38,7 @@ class TrainingBar:
         self._bar.close()
 
     def update(self, progress) -> None:
-        """Show a :class:`dlnn_ros.learning.train.Progress`."""
+        """Show a :class:`dlnn_ros.learning.trainer.Progress`."""
         score = f'validation {progress.validation.score:.4f}, best {progress.best_score:.4f}'
         self._bar.update(100 * min(progress.fraction, 1.0) - self._bar.n)
         self._bar.set_postfix_str(score)

@@ -87,7 +87,8 @@ def run(args: argparse.Namespace) -> Result:
     """Run the command."""
     settings, out, args = _settings(args)
     check_destination(out, args.overwrite)
-    from dlnn_ros.learning.train import resume_file, TrainConfig  # torch takes 2 s to import
+    from dlnn_ros.learning.settings import TrainConfig
+    from dlnn_ros.learning.train import resume_file  # torch takes 2 s to import
 
     config = from_mapping(TrainConfig, settings, args.config or 'training settings')
     resume = resume_file(out)

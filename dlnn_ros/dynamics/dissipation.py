@@ -81,14 +81,15 @@ class DissipationNetwork(nn.Module):
 
     def forward(self, q: Tensor, qd: Tensor, aux: Tensor | None, activation: Tensor) -> Tensor:
         """
-        Return d, (B, n); `qd @ d >= 0` and d = 0 at qd = 0.
+        Return d, (B, n); with the activation of qd, `qd @ d >= 0` and d = 0 at qd = 0.
 
         Parameters
         ----------
         q, qd : Tensor, (B, n)
         aux : Tensor, (B, aux_size), or None
         activation : Tensor, (B, n)
-            Of :meth:`activation`, or that as a low-passed recording shows it.
+            Of :meth:`activation`, or that as a low-passed recording shows it, which is for
+            fitting only: it may lead or lag qd.
 
         """
         inputs = [self.encoding(q), qd * self.inverse_velocity_scale]

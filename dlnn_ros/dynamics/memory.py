@@ -18,7 +18,8 @@ depend on the position keep that if the storage joins the potential energy, whic
 Over samples that balance is exact for constant weights, else to first order in the step.
 
 Over a sample the motion from the last position is taken as straight, with the speed `|qd|` of its
-end.  Then the element's equation has the exact solution, for a time `dt` of any length,
+end, and relaxation as what follows it.  Each of the two has an exact solution, for a way and a
+time `dt` of any length, and together they are the equation above to first order in `dt / T`:
 
     y+ = (s h + (y - s h) exp(-|dq| / (zeta h))) exp(-dt / T),      dq = q+ - q,  s = sgn dq
 
