@@ -111,6 +111,18 @@ def test_filter_of_the_effort_is_noted_however_data_are_held_out(bag, hold_out):
         assert all(t.recording.observation_filter == seen for t in fold.dataset)
 
 
+@pytest.mark.parametrize('hold_out', bench.HOLD_OUTS)
+def test_another_filter_than_the_recording_says_is_refused(pendulums, tmp_path, hold_out):
+    recordings = tuple(
+        replace(t.recording, role='', observation_filter=ObservationFilter(4.0)) for t in pendulums
+    )
+    write_bag(tmp_path / 'b', RecordingSet(pendulums.robot, recordings))
+    with pytest.raises(ValueError, match=r'at 4 Hz, not a zero-phase .* at 2 Hz'):
+        bench.load_folds(
+            [str(tmp_path / 'b')], hold_out, observation_filter=ObservationFilter(2.0)
+        )
+
+
 def test_turns_of_one_recording_are_refused(pendulums):
     alone = replace(pendulums, trajectories=pendulums.trajectories[:1])
     with pytest.raises(ValueError, match='1 group of recordings cannot take turns'):

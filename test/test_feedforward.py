@@ -274,9 +274,10 @@ def test_memory_is_set_once_from_the_effort_of_a_robot_at_rest(rng):
 
 
 @pytest.mark.parametrize(
-    ('speed', 'effort'), [(0.1, HELD), (0.0, np.full(7, np.nan)), (0.0, [*HELD[:6], np.inf])]
+    ('speed', 'effort'),
+    [(0.1, HELD), (0.0, np.full(7, np.nan)), (0.0, [*HELD[:6], np.inf]), (0.0, np.zeros(7))],
 )
-def test_memory_starts_unbent_while_moving_or_without_a_finite_effort(speed, effort):
+def test_memory_starts_unbent_while_moving_or_without_a_measured_effort(speed, effort):
     law = FeedForward(Remembering())
     stand(law, T, speed, effort)
     assert not law.predictor.starts

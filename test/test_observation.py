@@ -329,6 +329,7 @@ STARTED = ('recorded', 'served', 'recorded_started', 'served_started')
         ('dlnn', {'observation_filter': None}, ('served',)),
         ('lnn', {}, ('served',)),
         ('linear', {}, ('served',)),
+        ('mlp_window', {}, ('served',)),
     ],
 )
 def test_views_that_differ_are_scored_and_merged(rng, name, recording, expected):
@@ -340,7 +341,7 @@ def test_views_that_differ_are_scored_and_merged(rng, name, recording, expected)
     assert scores['view'] == expected[0]
     first = evaluate(model, data).scores
     assert {k: scores[k] for k in first} == first
-    has_friction = name not in ('lnn', 'linear')
+    has_friction = name not in ('lnn', 'linear', 'mlp_window')
     assert ('memory_surplus_min' in scores) == ('memory' in name)
     assert scores.get('dissipated_power_min', 0.0) >= 0
     assert ('dissipated_power_min' in scores) or not has_friction

@@ -18,7 +18,7 @@ from dlnn_ros.config import Robot
 from dlnn_ros.data.derivatives import Derivatives, differentiate
 from dlnn_ros.data.observation import ObservationFilter
 from dlnn_ros.data.quality import check_effort
-from dlnn_ros.data.sources import load_dataset, load_with_reports
+from dlnn_ros.data.sources import load_dataset, load_with_reports, note_filter
 from dlnn_ros.data.splits import assign_roles
 from dlnn_ros.data.trajectory import Dataset, Trajectory
 from dlnn_ros.dynamics.architecture import make_config
@@ -164,13 +164,12 @@ def load_folds(
         return [Fold('test', dataset)]
     source, _ = load_with_reports(specs, robot, topic)
     check_effort(source.robot, source.recordings, source.source)
-    trajectories = []
-    for r in source.recordings:
-        seen = r.observation_filter or observation_filter
-        trajectories.append(
-            differentiate(replace(r, role='', observation_filter=seen), derivatives)
-        )
-    dataset = Dataset(source.robot, tuple(trajectories), source.source)
+    recordings = [
+        replace(note_filter(r, observation_filter, source.source), role='')
+        for r in source.recordings
+    ]
+    trajectories = tuple(differentiate(r, derivatives) for r in recordings)
+    dataset = Dataset(source.robot, trajectories, source.source)
     return [Fold('tail', hold_out_tails(dataset))] if hold_out == 'tail' else take_turns(dataset)
 
 

@@ -103,7 +103,7 @@ def load_dataset(
             parts.append(_check_robot(spec, kuka_inverse(path), robot))
             continue
         source, reports = _load(spec, robot, topic, default)
-        recordings = [_note_filter(r, observation_filter, spec) for r in source.recordings]
+        recordings = [note_filter(r, observation_filter, spec) for r in source.recordings]
         trajectories = tuple(differentiate(r, settings) for r in recordings)
         notes = tuple(note for report in reports for note in report.notes())
         parts.append(Dataset(source.robot, trajectories, spec, notes))
@@ -125,9 +125,18 @@ def load_dataset(
     return assign_roles(Dataset(parts[0].robot, trajectories, source_name, tuple(told)))
 
 
-def _note_filter(
+def note_filter(
     recording: Recording, observation_filter: ObservationFilter | None, spec: str
 ) -> Recording:
+    """
+    Return the recording with the low-pass that its effort went through, where it does not say.
+
+    Raises
+    ------
+    ValueError
+        If the recording says another one, or could not show this one.
+
+    """
     known = recording.observation_filter
     if observation_filter is None or observation_filter == known:
         return recording

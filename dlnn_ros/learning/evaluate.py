@@ -188,7 +188,8 @@ def evaluate_views(model: InverseDynamicsModel, dataset: Dataset) -> dict[str, E
     first = default_view(model, dataset)
     views = dict.fromkeys((first, 'served'))
     starts = [False]
-    if model.state_size and any(can_start(t) for t in dataset):
+    has_memory = isinstance(model, LagrangianModel) and model.memory is not None
+    if has_memory and any(can_start(t) for t in dataset):
         starts.append(True)
     return {
         f'{view}_started' if is_started else view: evaluate(

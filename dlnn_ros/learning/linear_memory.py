@@ -127,6 +127,8 @@ def _lessons(
     model: LagrangianModel, part: Dataset, torques: Sequence[np.ndarray], deviation: np.ndarray
 ) -> list[_Lesson]:
     lessons = []
+    # A joint that is parked in all recordings is known by nothing else.
+    is_parked = ~np.any([has_moved(t)[t.valid].any(0) for t in part], 0)
     for trajectory, tau in zip(part, torques, strict=True):
         valid = trajectory.valid
         if not valid.any():
@@ -136,7 +138,7 @@ def _lessons(
             context = Contexts(alone, 'cpu', torch.float64).values(model)
         weight = np.broadcast_to(model.torque_scale / deviation, tau.shape)
         if model.memory is not None:
-            weight = weight * has_moved(trajectory)[valid]
+            weight = weight * (has_moved(trajectory) | is_parked)[valid]
         arrays = (trajectory.q[valid], trajectory.qd[valid], trajectory.qdd[valid], tau)
         q, qd, qdd, tau_ = (torch.from_numpy(np.ascontiguousarray(a)) for a in arrays)
         motion = Motion(q, qd, qdd, context, tau_)

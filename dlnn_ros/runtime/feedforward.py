@@ -204,8 +204,9 @@ class FeedForward:
         names : sequence of str
             Joint names in the order of the arrays, in any order.
         position, velocity, effort : array-like, (len(names),)
-            Velocity and effort may be empty. A finite effort of a robot at rest sets the memory
-            of a model that has one, once after each reset; nothing else uses it.
+            Velocity and effort may be empty. A finite effort of a robot at rest, not zero
+            throughout, sets the memory of a model that has one, once after each reset; nothing
+            else uses it.
 
         """
         output = self._process(stamp_s, names, position, velocity, effort)
@@ -280,7 +281,8 @@ class FeedForward:
         if not len(effort) or np.abs(estimate.qd).max() >= REST_SPEED:
             return
         measured = self._take(effort, self._measured)
-        if np.isfinite(measured).all():
+        # All zeros is what drivers that do not measure effort fill in.
+        if np.isfinite(measured).all() and measured.any():
             self.predictor.start(estimate.q, measured)
             self.memory_start = FROM_EFFORT
 
