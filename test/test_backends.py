@@ -45,8 +45,9 @@ PREDICTORS = {'numpy': NumpyPredictor, 'torch': lambda folder: TorchPredictor(fo
 def worst_difference_in_motion(predictor, model, effort=None):
     """Return the largest difference to the sequence of a model with a state, as above."""
     q, qd, qdd, dt = models.motion(model.n, 200)
+    ratio = predictor.description.robot.gear_ratio
     with torch.no_grad():
-        tau = None if effort is None else torch.from_numpy(effort)
+        tau = None if effort is None else torch.from_numpy(effort * ratio)
         expected = model.sequence(model.initial_state(q[0], tau), q, qd, qdd, dt).tau.numpy()
     predictor.reset()
     if effort is not None:
@@ -54,7 +55,12 @@ def worst_difference_in_motion(predictor, model, effort=None):
     found = np.array(
         [predictor.predict(*row) for row in zip(*map(np.asarray, (q, qd, qdd, dt)), strict=True)]
     )
-    return float(np.abs(found - expected).max() / np.abs(expected).max())
+    return float(np.abs(found * ratio - expected).max() / np.abs(expected).max())
+
+
+def geared_effort(n):
+    """Return motor-side effort with unequal gear ratios, one of them turning the sign."""
+    return Effort('motor', (100.0, -50.0, 3.0)[:n])
 
 
 @pytest.mark.parametrize('name', [*models.MEMORY_CASES, *models.SERVED_CASES])
@@ -66,6 +72,9 @@ def test_streaming_equals_the_sequence(name, backend, tmp_path, rng):
     # Once more: the reset forgets the end of the first run.
     effort = rng.normal(size=model.n)
     assert worst_difference_in_motion(predictor, model, effort) < tolerances.RTOL_F64
+    if models.KNOWN[name][3]:  # with gravity, which motor-side effort has
+        geared, _ = models.save_case(tmp_path / 'geared', name, geared_effort(model.n))
+        assert worst_difference_in_motion(PREDICTORS[backend](geared), model, effort) < 1e-9
     assert predictor.has_memory == (getattr(model, 'memory', None) is not None)
 
 
