@@ -1,7 +1,7 @@
 from dlnn_ros.config import Robot
 from dlnn_ros.data.derivatives import differentiate
 from dlnn_ros.data.noise import follow, position_noise
-from dlnn_ros.data.trajectory import Dataset, Recording
+from dlnn_ros.data.trajectory import Dataset, Recording, Trajectory
 from dlnn_ros.dynamics.architecture import Element, MemoryConfig
 from dlnn_ros.dynamics.memory import FrictionMemory
 from dlnn_ros.runtime.estimators import FilteredDifference
@@ -12,9 +12,9 @@ import torch
 SIGMA = np.array([2e-6, 5e-5])
 
 
-def noisy(rng, q):
-    """Return a data set of one recording of q, (N, 2), at 250 Hz, with noise of SIGMA."""
-    t = 0.004 * np.arange(len(q))
+def noisy(rng, q, period=0.004):
+    """Return a data set of one recording of q, (N, 2), with noise of SIGMA."""
+    t = period * np.arange(len(q))
     robot = Robot('two', ('a', 'b'), ('revolute', 'prismatic'))
     recording = Recording(t, q + SIGMA * rng.normal(size=q.shape), np.zeros_like(q))
     return Dataset(robot, (differentiate(recording),), 'noisy')
@@ -26,10 +26,20 @@ def test_noise_is_measured_where_a_joint_rests(rng):
     np.testing.assert_allclose(position_noise(noisy(rng, q)), SIGMA, rtol=0.15)
 
 
-def test_noise_is_measured_in_motion_too(rng):
-    t = 0.004 * np.arange(2000)
+@pytest.mark.parametrize('period', [0.004, 0.02, 0.1])
+def test_noise_is_measured_in_motion_too(rng, period):
+    t = period * np.arange(2000)
     q = np.stack([np.sin(t), 0.3 * np.cos(2 * t)], 1) + t[:, None]
-    np.testing.assert_allclose(position_noise(noisy(rng, q)), SIGMA, rtol=0.15)
+    np.testing.assert_allclose(position_noise(noisy(rng, q, period)), SIGMA, rtol=0.15)
+
+
+def test_noise_of_a_few_samples_is_none():
+    robot = Robot('two', ('a', 'b'), ('revolute', 'prismatic'))
+    for samples in (2, 4, 7):
+        q = np.cumsum(np.ones((samples, 2)), 0)
+        recording = Recording(0.1 * np.arange(samples), q, np.zeros_like(q))
+        moving = Trajectory(recording, q, np.ones_like(q), 0 * q)
+        np.testing.assert_array_equal(position_noise(Dataset(robot, (moving,), 'few')), 0.0)
 
 
 def test_position_on_a_play_is_drawn_along():

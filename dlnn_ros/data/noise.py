@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+import math
+
 from dlnn_ros.config import REST_SPEED
 from dlnn_ros.data.trajectory import Dataset
 import numpy as np
 
-# The third difference of white noise has the variance 1 + 9 + 9 + 1 times its own.
-THIRD_DIFFERENCE = 20.0
-# Fewer differences at rest say too little; then all of them are looked at.
+# Of third differences at rest; fewer say too little, then the whole motion is looked at.
 MIN_AT_REST = 50
+# Of the differences in motion: the slower a recording, the higher the order its motion fades in.
+ORDERS = range(3, 9)
 # Median of |x| over its standard deviation, for a normal distribution.
 MEDIAN = 0.6745
 
@@ -18,8 +21,10 @@ def position_noise(dataset: Dataset) -> np.ndarray:
     """
     Return the standard deviation of each joint's position noise, (n,) [rad | m].
 
-    From third differences of the recorded positions, which a smooth motion hardly has: where the
-    joint rests, or, where it never does, from their median over the whole motion.
+    From differences of the recorded positions, which a smooth motion hardly has: from the third
+    where the joint rests, or, where it never does, from their median over the whole motion in
+    the order that shows the least.
+
     """
     n = dataset.robot.n
     differences = [np.diff(t.recording.q, 3, axis=0) for t in dataset]
@@ -28,11 +33,25 @@ def position_noise(dataset: Dataset) -> np.ndarray:
     for i in range(n):
         at_rest = np.concatenate([d[r[:, i], i] for d, r in zip(differences, rests, strict=True)])
         if len(at_rest) >= MIN_AT_REST:
-            noise[i] = np.sqrt(np.square(at_rest).mean() / THIRD_DIFFERENCE)
+            noise[i] = np.sqrt(np.square(at_rest).mean()) / _gain(3)
         else:
-            every = np.abs(np.concatenate([d[:, i] for d in differences]))
-            noise[i] = np.median(every) / (MEDIAN * np.sqrt(THIRD_DIFFERENCE)) if len(every) else 0
+            noise[i] = _in_motion([t.recording.q[:, i] for t in dataset])
     return noise
+
+
+def _gain(order: int) -> float:
+    """Return the standard deviation of a difference of white noise over that of the noise."""
+    return math.sqrt(math.comb(2 * order, order))
+
+
+def _in_motion(positions: Sequence[np.ndarray]) -> float:
+    """Return the noise of one joint from all differences of its positions, each (N,)."""
+    found = []
+    for order in ORDERS:
+        every = np.abs(np.concatenate([np.diff(q, order) for q in positions]))
+        if len(every):
+            found.append(float(np.median(every)) / (MEDIAN * _gain(order)))
+    return min(found, default=0.0)
 
 
 def _is_rest(qd: np.ndarray) -> np.ndarray:
