@@ -152,6 +152,12 @@ def test_interrupted_comparison_keeps_what_is_finished(pendulums, tmp_path, monk
     with pytest.raises(ValueError, match='another time_budget_s'):
         bench.compare(tiny(time_budget_s=0.2), folds, out)
     fewer = [Fold('test', replace(pendulums, trajectories=pendulums.trajectories[:3]))]
+    low_passed = tuple(
+        replace(t, recording=replace(t.recording, observation_filter=ObservationFilter(4.0)))
+        for t in pendulums
+    )
+    with pytest.raises(ValueError, match='another samples_sha256'):
+        bench.compare(tiny(), [Fold('test', replace(pendulums, trajectories=low_passed))], out)
     with pytest.raises(ValueError, match='another samples_sha256'):
         bench.compare(tiny(), fewer, out)
     out.write_text('{}')

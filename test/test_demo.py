@@ -121,7 +121,7 @@ def test_a_run_is_good_or_says_why_not(trajectory, tmp_path, change, fault):
 
 def stop_and_go(begin, end, noise=0.0):
     """Return a trajectory of two joints; the first rests from `begin` to `end` [s]."""
-    t = np.arange(0.0, 10.0, 0.01)
+    t = np.arange(0.0, 20.0, 0.01)
     qd = np.ones((len(t), 2))
     qd[(t >= begin) & (t < end), 0] = 0.0
     qd[::7] += noise
@@ -130,17 +130,17 @@ def stop_and_go(begin, end, noise=0.0):
 
 
 def test_a_stop_is_found_with_what_surrounds_it():
-    assert stops.find_stop(stop_and_go(3.0, 4.0)) == pytest.approx((2.0, 5.0), abs=0.011)
+    assert stops.find_stop(stop_and_go(3.0, 4.0)) == pytest.approx((1.0, 6.0), abs=0.011)
     # A long rest is not shown whole, and may be the end.
-    expected = (2.0, 3.0 + stops.REST_S + stops.AFTER_S)
-    assert stops.find_stop(stop_and_go(3.0, 20.0)) == pytest.approx(expected, abs=0.011)
+    expected = (1.0, 3.0 + stops.REST_S + stops.AFTER_S)
+    assert stops.find_stop(stop_and_go(3.0, 30.0)) == pytest.approx(expected, abs=0.011)
 
 
 def test_no_stop_without_motion_before_it():
-    assert stops.find_stop(stop_and_go(20.0, 20.0)) is None
-    assert stops.find_stop(stop_and_go(-1.0, 20.0)) is None
+    assert stops.find_stop(stop_and_go(30.0, 30.0)) is None
+    assert stops.find_stop(stop_and_go(-1.0, 30.0)) is None
     # The joint never moves, its speed crosses the threshold by noise.
-    assert stops.find_stop(stop_and_go(-1.0, 20.0, noise=3e-3)) is None
+    assert stops.find_stop(stop_and_go(-1.0, 30.0, noise=3e-3)) is None
 
 
 def test_no_train_names_the_models_that_are_not_there(tmp_path, capsys):

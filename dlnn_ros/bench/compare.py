@@ -272,9 +272,8 @@ def compare(
     settings = asdict(comparison)
     # These may grow from one call to the next.
     del settings['models'], settings['seeds']
-    settings['samples_sha256'] = [
-        fingerprint(f.dataset.robot, *(t.samples() for t in _by_role(f.dataset))) for f in folds
-    ]
+    roles = ('train', 'validation', 'test')
+    settings['samples_sha256'] = [fingerprint(f.dataset, roles) for f in folds]
     runs = _finished(out, settings)
     datasets = dict(folds)
     todo = list(cases(comparison, folds))
@@ -290,10 +289,6 @@ def compare(
         progress(f'{label}: R2 {_text(run["views"]["recorded"]["r2_mean"])} in {run["train_s"]} s')
     chosen = [runs[case] for case in todo]
     return {**settings, 'models': summarise(chosen), 'runs': chosen}
-
-
-def _by_role(dataset: Dataset) -> list[Dataset]:
-    return [dataset.role(role) for role in ('train', 'validation', 'test')]
 
 
 def _finished(out: Path | None, settings: dict[str, Any]) -> dict[Case, dict[str, Any]]:

@@ -2,11 +2,12 @@
 Run a model over trajectories and score it in the units of the recorded effort.
 
 A recording is scored in one of two views.  *Served*: the model runs from sample to sample as a
-node would run it, without knowledge of the future and unfiltered.  *Recorded*: what the recording
-would show of the model's torque, where its effort was low-passed; only friction that jumps is
-changed by that.  A model with memory starts each recording with unbent elements, or *started*
-from the torque measured at its first sample, where the robot rests there; as that reads a torque
-which is then scored, it is reported apart.
+node would run it, without knowledge of the future and unfiltered; but velocity and acceleration
+are those of the data set, which are of zero phase.  *Recorded*: what the recording would show of
+the model's torque, where its effort was low-passed; only friction that jumps is changed by that.
+A model with memory starts each recording with unbent elements, or *started* from the torque
+measured at its first sample, where the robot rests there; as that reads a torque which is then
+scored, it is reported apart.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ def score_table(caption: str, scores: dict[str, Any], unit: str) -> Table:
 
 VIEWS = {
     'recorded': 'as the recording shows it, through its low-pass',
-    'served': 'as served: causal, unfiltered',
+    'served': 'as served: memory causal, unfiltered',
     'recorded_started': 'as recorded, started from the torque of the first sample',
     'served_started': 'as served, started from the torque of the first sample',
 }

@@ -9,7 +9,9 @@ import numpy as np
 from .report import Line
 
 # Around a stop are shown so much before it, of the rest, and after it [s].
-BEFORE_S, REST_S, AFTER_S = 1.0, 2.0, 1.0
+BEFORE_S, REST_S, AFTER_S = 2.0, 8.0, 2.0
+# A joint that was this fast just before has come from motion [rad/s | m/s].
+MOTION_SPEED = 5 * REST_SPEED
 
 
 def find_stop(trajectory: Trajectory) -> tuple[float, float] | None:
@@ -25,7 +27,7 @@ def find_stop(trajectory: Trajectory) -> tuple[float, float] | None:
         for begin in begins:
             # Noise about the threshold is no motion.
             before = speed[np.searchsorted(t, t[begin] - BEFORE_S) : begin]
-            if before.max() > 10 * REST_SPEED:
+            if before.max() > MOTION_SPEED:
                 rest = is_rest[begin:]
                 end = len(t) - 1 if rest.all() else begin + int(rest.argmin())
                 found.append((t[end] - t[begin], t[begin]))

@@ -11,7 +11,7 @@ import time
 from typing import Any, NamedTuple
 
 from dlnn_ros import __version__
-from dlnn_ros.config import Robot, to_mapping
+from dlnn_ros.config import to_mapping
 from dlnn_ros.data.noise import position_noise
 from dlnn_ros.data.trajectory import Dataset, Samples
 from dlnn_ros.dynamics.architecture import make_config, Scales
@@ -76,9 +76,8 @@ def train(
     if config.threads:
         torch.set_num_threads(config.threads)
     samples = dataset.role('train').samples()
-    held_out = dataset.role('validation').samples()
     _check_torque(samples, dataset)
-    description = describe(dataset, config, samples, held_out)
+    description = describe(dataset, config, samples)
     if teacher is not None:
         lesson = teach(teacher, dataset)
         samples = samples._replace(tau=lesson.tau)
@@ -190,19 +189,24 @@ def _check_torque(samples: Samples, dataset: Dataset) -> None:
         )
 
 
-def fingerprint(robot: Robot, *parts: Samples) -> str:
+def fingerprint(dataset: Dataset, roles: Sequence[str]) -> str:
     """Return a checksum by which the data of a run are known again."""
-    digest = hashlib.sha256(json.dumps(to_mapping(robot), sort_keys=True).encode())
-    for part in parts:
-        for array in part:
-            digest.update(np.ascontiguousarray(array).tobytes())
+    digest = hashlib.sha256(json.dumps(to_mapping(dataset.robot), sort_keys=True).encode())
+    for role in roles:
+        part = dataset.role(role)
+        for array in part.samples():
+            digest.update(array.tobytes())
+        for t in part:
+            # The whole path, which memory follows, and what the effort was seen through.
+            seen_through = to_mapping(t.recording.observation_filter)
+            digest.update(json.dumps(seen_through, sort_keys=True).encode())
+            digest.update(t.t.tobytes())
+            digest.update(t.q.tobytes())
     return digest.hexdigest()
 
 
-def describe(
-    dataset: Dataset, config: TrainConfig, samples: Samples, held_out: Samples
-) -> ModelDescription:
-    """Describe the model that `config` will give on this data set."""
+def describe(dataset: Dataset, config: TrainConfig, samples: Samples) -> ModelDescription:
+    """Describe the model that `config` will give on this data set, of which it fits `samples`."""
 
     def spread(array: np.ndarray) -> tuple[float, ...]:
         return tuple(float(s) if s > 1e-6 else 1.0 for s in array.std(0))
@@ -233,7 +237,7 @@ def describe(
         provenance={
             'source': dataset.source,
             'samples': len(samples.q),
-            'samples_sha256': fingerprint(dataset.robot, samples, held_out),
+            'samples_sha256': fingerprint(dataset, ('train', 'validation')),
             'trajectories': {
                 role: [t.recording.name for t in dataset.role(role)]
                 for role in ('train', 'validation', 'test')
