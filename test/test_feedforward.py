@@ -306,3 +306,34 @@ def test_memory_starts_anew_after_a_gap_and_says_so():
 def test_model_without_memory_is_never_started(law):
     stand(law, T)
     assert law.memory_start == feedforward.NO_MEMORY
+
+
+NOISE = np.array([0.0, 1e-6, 1e-5, 1e-4, 1e-6, 1e-5, 1e-4])
+
+
+def noisy_arm():
+    predictor = WeightedSum()
+    predictor.description.position_noise = tuple(NOISE.tolist())
+    return predictor
+
+
+def test_dead_band_is_in_deviations_of_the_noise_in_training():
+    description = noisy_arm().description
+    np.testing.assert_allclose(feedforward.dead_band(description), feedforward.DEAD_BAND * NOISE)
+    np.testing.assert_allclose(feedforward.dead_band(description, 2.0), 2.0 * NOISE)
+    assert not feedforward.dead_band(description, 0.0).any()
+    assert feedforward.dead_band(WeightedSum().description) is None
+
+
+def test_noise_of_the_training_data_does_not_move_a_robot_at_rest(rng):
+    noise = np.clip(NOISE * rng.normal(size=(len(T), 7)), -1.7 * NOISE, 1.7 * NOISE)
+    moved = []
+    for predictor in (noisy_arm(), WeightedSum()):
+        law = FeedForward(predictor)
+        efforts = []
+        for stamp, x in zip(T, noise, strict=True):
+            output = law.process(stamp, list(JOINTS), WEIGHT + x)
+            efforts.append(np.zeros(7) if output.effort is None else output.effort.copy())
+        moved.append(np.ptp(efforts[1:], axis=0))
+    assert moved[0].max() == pytest.approx(0, abs=1e-9)
+    assert (moved[1][NOISE > 0] > NOISE[NOISE > 0]).all()

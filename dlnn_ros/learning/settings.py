@@ -51,7 +51,8 @@ class TrainConfig:
     device : str
         'cpu' or 'cuda'.
     memory_rate : float
-        Learning rate of the weights of memory elements, as a multiple of the others'.
+        Learning rate of the weights and elements of a memory and of its starts, as a multiple of
+        the others'.
     memory_interval : int
         Steps between two updates of learned elements, which need a run along all recordings.
 
