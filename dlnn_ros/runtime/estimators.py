@@ -23,7 +23,7 @@ With a velocity from the message, `qd` is that velocity as it came and `y` is it
 At rest the noise of positions would turn the sign of `qd` again and again, and wear off what
 friction with memory holds. So positions are followed on a play: `q` is drawn along by the sample
 and never further from it than `dead_band`. Within the band a model with memory can give energy: at
-most its force times the band at each reversal.
+each reversal at most its force times the width of the play, twice the band.
 """
 
 from __future__ import annotations
