@@ -2,10 +2,13 @@ from types import SimpleNamespace
 
 from dlnn_ros.config import Robot
 from dlnn_ros.runtime import estimators, feedforward
+from dlnn_ros.runtime.backends.numpy_backend import NumpyPredictor
 from dlnn_ros.runtime.estimators import FilteredDifference
 from dlnn_ros.runtime.feedforward import FeedForward
 import numpy as np
 import pytest
+
+import models
 
 JOINTS = tuple(f'A{i}' for i in range(1, 8))
 WEIGHT = np.arange(1.0, 8.0)
@@ -301,6 +304,30 @@ def test_memory_starts_anew_after_a_gap_and_says_so():
     stand(law, T + 20.0, speed=0.1)
     assert law.resets == 2
     assert law.memory_start == feedforward.UNBENT
+
+
+@pytest.mark.parametrize('after_s', [0.1, 10.0], ids=['run on', 'gap'])
+def test_effort_after_a_gap_is_that_of_a_node_just_started(tmp_path, after_s):
+    """With real elements; without a gap they are bent by the motion before, which shows."""
+    folder, model = models.save_case(tmp_path / 'm', 'memory')
+    names = [f'j{i}' for i in range(model.n)]
+
+    def efforts(law, t):
+        rows = []
+        for s in t:
+            q = 0.02 * np.sin(3 * s + np.arange(model.n))
+            output = law.process(s, names, q, [], [])
+            rows.append(None if output.effort is None else output.effort.copy())
+        return rows
+
+    law = FeedForward(NumpyPredictor(folder))
+    efforts(law, T)
+    later = T[-1] + after_s + T[:5]
+    found = efforts(law, later)[2:]
+    fresh = efforts(FeedForward(NumpyPredictor(folder)), later)[2:]
+    is_equal = np.abs(np.subtract(found, fresh)).max() < 1e-9 * np.abs(fresh).max()
+    assert is_equal == (after_s > 1)
+    assert law.resets == is_equal
 
 
 def test_model_without_memory_is_never_started(law):

@@ -37,11 +37,7 @@ class Case(NamedTuple):
 
 
 def measure(
-    loaded: LoadedModel,
-    dataset: Dataset,
-    noises: Sequence[float],
-    seed: int,
-    deviations: float = DEAD_BAND,
+    loaded: LoadedModel, dataset: Dataset, noises: Sequence[float], seed: int
 ) -> list[Case]:
     """
     Score a model with memory as it is served, with noise on what drives its elements.
@@ -56,8 +52,6 @@ def measure(
         Standard deviations of white noise on the positions [rad | m], >= 0.
     seed : int
         Of the noise.
-    deviations : float
-        Play in standard deviations of the noise.
 
     Raises
     ------
@@ -76,7 +70,7 @@ def measure(
         Case(
             noise,
             score(model, dataset, noise, 0.0, seed),
-            score(model, dataset, noise, deviations * noise, seed),
+            score(model, dataset, noise, DEAD_BAND * noise, seed),
             reference,
         )
         for noise in noises
