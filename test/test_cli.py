@@ -292,3 +292,29 @@ def test_help_of_every_command_is_quick_and_says_something():
         )
         assert 'usage: dlnn' in done.stdout
         assert not TORCH.search(done.stderr)
+
+
+def test_scores_say_in_which_view_they_are():
+    from dlnn_ros.cli.info import score_line
+    from dlnn_ros.cli.train import summary_text
+
+    scores = {
+        'view': 'recorded',
+        'r2': {'a': 0.9},
+        'r2_mean': 0.9,
+        'served': {'r2': {'a': 0.8}, 'r2_mean': 0.8},
+        'served_started': {'r2': {'a': None}, 'r2_mean': None},
+    }
+    assert (
+        score_line('test', scores)
+        == 'R2 test       0.9000 recorded, 0.8000 served, - served_started'
+    )
+    assert score_line('train', {}) == 'R2 train      - served'
+    result = {
+        'model': 'm',
+        'kind': 'dlnn',
+        'train_s': 1.0,
+        'r2_mean': {'validation': 0.9},
+        'scores': {'validation': scores},
+    }
+    assert summary_text(result).endswith('R2 as recorded: validation 0.9000')

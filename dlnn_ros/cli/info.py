@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from dlnn_ros.config import to_mapping
 from dlnn_ros.learning.model_folder import load_description, load_params, ModelDescription
@@ -51,9 +52,7 @@ def run(args: argparse.Namespace) -> Result:
         f'derivatives {description.derivatives}',
         *_memory_lines(description, params),
     ]
-    for role, scores in description.metrics.items():
-        r2 = scores.get('r2_mean')
-        lines.append(f'R2 {role:10s} {"-" if r2 is None else format(r2, ".4f")}')
+    lines += [score_line(role, scores) for role, scores in description.metrics.items()]
     lines.append('joint, kind, training range of q, qd, qdd, effort:')
     for i, (joint, kind) in enumerate(zip(robot.joints, robot.kinds, strict=True)):
         ranges = '  '.join(
@@ -69,6 +68,14 @@ def run(args: argparse.Namespace) -> Result:
         **{k: v for k, v in to_mapping(description).items() if k != 'kind'},
     }
     return Result(data, '\n'.join(lines))
+
+
+def score_line(role: str, scores: dict[str, Any]) -> str:
+    """Say the mean R2 of one part of the data in every view that was scored."""
+    means = {scores.get('view', 'served'): scores.get('r2_mean')}
+    means |= {k: v['r2_mean'] for k, v in scores.items() if isinstance(v, dict) and 'r2_mean' in v}
+    texts = [f'{"-" if r2 is None else format(r2, ".4f")} {view}' for view, r2 in means.items()]
+    return f'R2 {role:10s} {", ".join(texts)}'
 
 
 def _memory_lines(description: ModelDescription, params: dict[str, np.ndarray]) -> list[str]:

@@ -159,7 +159,8 @@ def summary_text(result: dict[str, Any]) -> str:
     parts = ', '.join(
         f'{role} {r2:.4f}' for role, r2 in result['r2_mean'].items() if r2 is not None
     )
-    return f'{result["model"]}: {result["kind"]} fitted in {result["train_s"]} s; R2 {parts}'
+    view = result['scores']['validation']['view']
+    return f'{result["model"]}: {result["kind"]} fitted in {result["train_s"]} s; R2 as {view}: {parts}'
 
 
 def _settings(args: argparse.Namespace) -> tuple[dict[str, Any], Path, argparse.Namespace]:

@@ -9,6 +9,7 @@ from dlnn_ros.data.trajectory import Dataset
 from dlnn_ros.dynamics.dlnn import LagrangianModel
 from dlnn_ros.dynamics.model import InverseDynamicsModel
 import numpy as np
+from scipy.fft import next_fast_len
 import torch
 from torch import Tensor
 
@@ -46,10 +47,7 @@ def look(values: Tensor, path: Path) -> Tensor:
     """Filter (M, n, K) over the points of a path and take it at the samples, (N, n, K)."""
     if path.kernel is not None:
         kernel = torch.as_tensor(path.kernel, dtype=values.dtype, device=values.device)
-        rows = values.flatten(1).T.unsqueeze(1)
-        padded = torch.nn.functional.pad(rows, [len(kernel) // 2] * 2, 'replicate')
-        rows = torch.nn.functional.conv1d(padded, kernel.view(1, 1, -1))
-        values = rows.squeeze(1).T.view_as(values)
+        values = _convolve(values.flatten(1).T, kernel).T.view_as(values)
     point = torch.as_tensor(path.point, device=values.device)
     share = torch.as_tensor(path.share, dtype=values.dtype, device=values.device)[:, None, None]
     here = values[point]
@@ -57,6 +55,15 @@ def look(values: Tensor, path: Path) -> Tensor:
         return here
     following = values[(point + 1).clamp_max(len(values) - 1)]
     return here + share * (following - here)
+
+
+def _convolve(rows: Tensor, kernel: Tensor) -> Tensor:
+    """Return rows, (C, M), convolved with a symmetric kernel, their ends held; by FFT."""
+    reach = len(kernel) // 2
+    padded = torch.nn.functional.pad(rows.unsqueeze(0), [reach] * 2, 'replicate').squeeze(0)
+    size = next_fast_len(padded.shape[1] + len(kernel) - 1, real=True)
+    spectrum = torch.fft.rfft(padded, size) * torch.fft.rfft(kernel, size)
+    return torch.fft.irfft(spectrum, size)[:, 2 * reach : 2 * reach + rows.shape[1]]
 
 
 def _tensors(model: InverseDynamicsModel, path: Path) -> tuple[Tensor, Tensor, Tensor]:
