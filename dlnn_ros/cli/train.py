@@ -160,7 +160,8 @@ def summary_text(result: dict[str, Any]) -> str:
         f'{role} {r2:.4f}' for role, r2 in result['r2_mean'].items() if r2 is not None
     )
     view = result['scores']['validation']['view']
-    return f'{result["model"]}: {result["kind"]} fitted in {result["train_s"]} s; R2 as {view}: {parts}'
+    fitted = f'{result["model"]}: {result["kind"]} fitted in {result["train_s"]} s'
+    return f'{fitted}; R2 as {view}: {parts}'
 
 
 def _settings(args: argparse.Namespace) -> tuple[dict[str, Any], Path, argparse.Namespace]:
