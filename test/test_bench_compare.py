@@ -266,6 +266,15 @@ def test_stop_is_drawn_for_the_joints_asked_for(memory_model, sticky, tmp_path, 
     assert "no joint 'p9'; there are p1, p2" in capsys.readouterr().err
 
 
+def test_data_without_a_test_part_are_refused(memory_model, sticky, tmp_path, capsys):
+    recordings = tuple(t.recording for t in sticky if t.recording.role != 'test')
+    write_bag(tmp_path / 'b', RecordingSet(sticky.robot, recordings))
+    for command in (['noise'], ['stop', '--out', str(tmp_path / 'x.svg')]):
+        given = ['bench', *command, str(memory_model), '--data', str(tmp_path / 'b')]
+        assert main(given) == 2
+        assert "no trajectory has the role 'test'" in capsys.readouterr().err
+
+
 def test_stop_is_refused_where_no_joint_stops(memory_model, bag, tmp_path, capsys):
     data = ['--data', str(bag), '--out', str(tmp_path / 'x.svg')]
     assert main(['bench', 'stop', str(memory_model), *data]) == 2

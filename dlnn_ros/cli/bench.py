@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from .command import progress, Result
-from .options import add_data, read_data, tell_notes
+from .options import add_data, read_data, take_role, tell_notes
 
 HELP = 'measure speed and accuracy'
 
@@ -139,7 +139,7 @@ def run_noise(args: argparse.Namespace) -> Result:
     loaded = load_model(args.model)
     dataset = read_data(args, default=loaded.description.robot)
     check_joints(dataset, loaded.description.robot)
-    cases = measure(loaded, dataset.role('test'), noises, args.seed)
+    cases = measure(loaded, take_role(dataset, 'test'), noises, args.seed)
     return Result({'model': args.model, 'cases': [c._asdict() for c in cases]}, table(cases))
 
 
@@ -169,7 +169,8 @@ def run_stop(args: argparse.Namespace) -> Result:
     from dlnn_ros.learning.model_folder import load_description
     from dlnn_ros.learning.report import write_text
 
-    dataset = read_data(args, default=load_description(args.models[0]).robot).role('test')
+    dataset = read_data(args, default=load_description(args.models[0]).robot)
+    part = take_role(dataset, 'test')
     joints = [j for j in args.joints.split(',') if j]
-    path = write_text(Path(args.out), stop_figure(args.models, dataset, joints, args.view))
+    path = write_text(Path(args.out), stop_figure(args.models, part, joints, args.view))
     return Result({'figure': str(path)}, f'figure: {path}')

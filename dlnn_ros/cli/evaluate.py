@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from .command import progress, Result
-from .options import add_data, read_data
+from .options import add_data, read_data, take_role
 
 HELP = 'score a model on recorded motion'
 ROLES = ('test', 'validation', 'train', 'all')
@@ -42,9 +42,7 @@ def run(args: argparse.Namespace) -> Result:
     model, description = load_model(args.model)
     dataset = read_data(args, default=description.robot)
     check_joints(dataset, description.robot)
-    part = dataset if args.role == 'all' else dataset.role(args.role)
-    if not len(part):
-        raise ValueError(f'{dataset.source}: no trajectory has the role {args.role!r}')
+    part = take_role(dataset, args.role)
     seen = share_seen(part, description.provenance.get('traces', []))
     if seen and args.role != 'train':
         progress(

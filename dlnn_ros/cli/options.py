@@ -70,6 +70,14 @@ def read_data(args: argparse.Namespace, default: Robot | None = None) -> Dataset
     return dataset
 
 
+def take_role(dataset: Dataset, role: str) -> Dataset:
+    """Return the part with a role, which must be there; 'all' is every part."""
+    part = dataset if role == 'all' else dataset.role(role)
+    if not len(part):
+        raise ValueError(f'{dataset.source}: no trajectory has the role {role!r}')
+    return part
+
+
 def tell_notes(dataset: Dataset) -> None:
     """Print what was dropped from the data and what looks wrong in them."""
     for note in dataset.notes:
