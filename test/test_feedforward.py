@@ -364,3 +364,12 @@ def test_noise_of_the_training_data_does_not_move_a_robot_at_rest(rng):
         moved.append(np.ptp(efforts[1:], axis=0))
     assert moved[0].max() == pytest.approx(0, abs=1e-9)
     assert (moved[1][NOISE > 0] > NOISE[NOISE > 0]).all()
+
+
+def test_memory_is_left_unbent_where_it_is_asked_for():
+    law = FeedForward(Remembering(), memory_source='unbent')
+    stand(law, T)
+    assert not law.predictor.starts
+    assert law.memory_start == feedforward.UNBENT
+    with pytest.raises(ValueError, match="memory_source is 'x', must be one of"):
+        FeedForward(Remembering(), memory_source='x')

@@ -91,7 +91,7 @@ def test_parameter_that_is_not_finite_is_not_saved(folder, tmp_path):
     [
         ({'kind': None}, "key 'kind' is missing"),
         ({'knid': 'dlnn'}, "unknown key 'knid'; did you mean 'kind'"),
-        ({'format': 7}, 'format 7 is not 1'),
+        ({'format': 7}, 'format 7 is not 2'),
         ({'rate_hz': 'fast'}, "rate_hz must be a number, got 'fast'"),
         ({'robot': 3}, 'robot: expected a mapping'),
         ({'robot': {'name': 'r', 'joints': ['a', 'a'], 'kinds': ['revolute'] * 2}}, 'repeat'),

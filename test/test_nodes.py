@@ -14,6 +14,8 @@ pytest.importorskip('rclpy', reason='ROS 2 is not here')
 from diagnostic_msgs.msg import DiagnosticArray
 from dlnn_ros.config import share_path
 from dlnn_ros.data.bags import write_bag
+from dlnn_ros.learning.checkpoint import model_tensors
+from dlnn_ros.learning.model_folder import load_description, save_model
 from dlnn_ros.nodes.replay_node import Pace, read_samples, Sample, select
 from dlnn_ros.runtime.predictor import load_predictor
 from lifecycle_msgs.msg import Transition
@@ -24,6 +26,7 @@ from rclpy.parameter import Parameter
 from rclpy.serialization import deserialize_message
 from ros_processes import environment, NodeProcess
 from sensor_msgs.msg import JointState
+import torch
 
 import models
 
@@ -318,6 +321,47 @@ def test_namespace_prefix_message_velocity_and_simulated_time(ros, start, model,
     # In the bag's own time, which is decades from the wall's.
     assert ages
     assert max(map(abs, ages)) < 10
+    assert node.stop() == 0
+
+
+@pytest.mark.ros
+@pytest.mark.parametrize('source', ['effort', 'unbent'])
+def test_memory_of_a_robot_at_rest_holds_its_effort_and_says_so(ros, start, tmp_path, source):
+    folder, model = models.save_case(tmp_path / 'model', 'memory')
+    robot = load_description(folder).robot
+    with torch.no_grad():
+        model.memory.raw_weight.fill_(3.0)  # holds what is asked of it
+    save_model(folder, load_description(folder), model_tensors(model), overwrite=True)
+    t = np.arange(250) / 250.0
+    t[125:] += 5.0  # a gap
+    q = np.tile([0.3, -0.2, 0.1], (250, 1))
+    effort = np.tile([4.0, -3.0, 2.0], (250, 1))
+    parts = [
+        Recording(t[part], q[part], effort[part], name=str(part))
+        for part in (slice(125), slice(125, None))
+    ]
+    write_bag(tmp_path / 'bag', RecordingSet(robot, tuple(parts)))
+    ros.statuses.clear()
+    settings = {'model': folder, 'autostart': 'true', 'memory_start': source}
+    node = start('feedforward_node', settings)
+    node.wait_for('active: ')
+    recorder = start('record_node', {'bag': tmp_path / 'out', 'idle_timeout_s': 8})
+    recorder.wait_for('matched: ')
+    player = start('replay_node', {'bag': tmp_path / 'bag', 'rate': 2.0})
+    assert player.finish(60) == 0, player.text
+    ros.spin(1.5)
+    values = {v.key: v.value for v in ros.statuses[-1].values}
+    assert values['state_resets'] == '1'
+    assert recorder.finish(60) == 0, recorder.text
+    samples = list(read_samples(tmp_path / 'out', ''))
+    served = np.array([deserialize_message(s.raw, JointState).effort for s in samples])
+    assert len(served) > 230  # the first equal ones after a start count as repeats
+    if source == 'effort':
+        assert values['memory_start'] == 'effort at rest'
+        np.testing.assert_allclose(served, effort[: len(served)], rtol=1e-9)
+    else:
+        assert values['memory_start'] == 'unknown, unbent'
+        assert np.abs(served - effort[0]).min() > 1e-3
     assert node.stop() == 0
 
 

@@ -107,9 +107,14 @@ def test_patience_ends_a_run_that_no_longer_improves(pendulums):
     assert short.curve[-1].score < max(v.score for v in short.curve)
 
 
+LEARNED = {'elements': [{'zeta': 1e-2, 'slip_velocity': 0.5}], 'learned': True}
+
+
 @pytest.mark.parametrize('stop_after', [1, 4, 5, 8])
-def test_resumed_run_equals_the_uninterrupted_one(pendulums, tmp_path, stop_after):
-    settings = config(restarts=2, epochs=4)
+@pytest.mark.parametrize('model', ['dlnn', 'dlnn_memory'])
+def test_resumed_run_equals_the_uninterrupted_one(pendulums, tmp_path, stop_after, model):
+    options = {**SMALL, 'memory': LEARNED} if model == 'dlnn_memory' else SMALL
+    settings = config(restarts=2, epochs=4, model=model, options=options, memory_interval=3)
     whole = train(pendulums, settings)
     resume = ResumeFile(tmp_path / 'state')
     seen = []

@@ -43,13 +43,16 @@ def stop_figure(
     t = trajectory.t
     measured = np.where(trajectory.valid[:, None], trajectory.tau, np.nan)
     curves = [('measured', measured)]
-    for folder in models:
-        model, description = load_model(folder)
+    loaded = [(Path(folder), *load_model(folder)) for folder in models]
+    kinds = [description.kind for _, _, description in loaded]
+    for folder, model, description in loaded:
         check_joints(dataset, description.robot)
         prediction = predict_trajectory(
             model, trajectory, dataset.robot.gear_ratio, view, has_parts=False
         )
-        curves.append((LABELS.get(description.kind, description.kind), prediction.effort))
+        kind = description.kind
+        label = LABELS.get(kind, kind) if kinds.count(kind) == 1 else folder.name
+        curves.append((label, prediction.effort))
     panels = []
     for joint in joints or known:
         i = known.index(joint)

@@ -50,6 +50,7 @@ def run(args: argparse.Namespace) -> Result:
         f'trained    on {description.provenance.get("samples")} samples of '
         f'{description.provenance.get("source")} at {description.rate_hz:.4g} Hz',
         f'derivatives {description.derivatives}',
+        *_observation_lines(description),
         *_memory_lines(description, params),
     ]
     lines += [score_line(role, scores) for role, scores in description.metrics.items()]
@@ -76,6 +77,18 @@ def score_line(role: str, scores: dict[str, Any]) -> str:
     means |= {k: v['r2_mean'] for k, v in scores.items() if isinstance(v, dict) and 'r2_mean' in v}
     texts = [f'{"-" if r2 is None else format(r2, ".4f")} {view}' for view, r2 in means.items()]
     return f'R2 {role:10s} {", ".join(texts)}'
+
+
+def _observation_lines(description: ModelDescription) -> list[str]:
+    lines = [f'effort     went through a {f}' for f in _filters(description)]
+    if description.position_noise:
+        noise = ', '.join(f'{x:.2g}' for x in description.position_noise)
+        lines.append(f'noise      of the positions {noise} rad or m')
+    return lines
+
+
+def _filters(description: ModelDescription) -> list[str]:
+    return list(description.provenance.get('observation_filter', []))
 
 
 def _memory_lines(description: ModelDescription, params: dict[str, np.ndarray]) -> list[str]:

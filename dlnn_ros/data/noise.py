@@ -61,7 +61,11 @@ def _is_rest(qd: np.ndarray) -> np.ndarray:
 
 
 def follow(q: np.ndarray, band: np.ndarray | float) -> np.ndarray:
-    """Return positions, (N, n), drawn along by q on a play of `band` to each side [rad | m]."""
+    """
+    Return positions, (N, n), drawn along by q on a play of `band` to each side [rad | m].
+
+    What :class:`~dlnn_ros.runtime.estimators.FilteredDifference` does sample by sample.
+    """
     held = np.array(q, float)
     for k in range(1, len(held)):
         held[k] = np.clip(held[k - 1], q[k] - band, q[k] + band)

@@ -177,7 +177,11 @@ class FrictionMemory(nn.Module):
         return (self.weight(q) * self.parameter('zeta') * y.square()).sum((-1, -2)) / 2
 
     def start(self, q: Tensor, held: Tensor) -> Tensor:
-        """Return y, (B, n, J), that holds a torque (B, n) with all elements bent alike."""
+        """
+        Return y, (B, n, J), that holds a torque (B, n) with all elements bent alike.
+
+        Leaves out the gradient of the storage, of the size of zeta, where weights depend on q.
+        """
         return (
             (held / self.weight(q).sum(-1))
             .clamp(-1.0, 1.0)

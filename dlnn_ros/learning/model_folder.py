@@ -25,7 +25,7 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 import yaml
 
-FORMAT = 1
+FORMAT = 2
 DESCRIPTION_FILE = 'model.yaml'
 PARAMS_FILE = 'params.safetensors'
 CURVE_FILE = 'curve.csv'  # of the training; not needed to serve

@@ -267,8 +267,8 @@ class Trainer:
             )
         held_out = self.held_out
         if self._learns_elements:
-            with torch.no_grad():
-                self.held_out_context = self.held_out_contexts.values(self.average)
+            # All contexts, as a resumed run begins with those of the present elements.
+            self._update_contexts()
         context = self.held_out_context
         predicted = predict(self.average, held_out.q, held_out.qd, held_out.qdd, context)
         error = (predicted - held_out.tau.cpu().numpy()) * self.weight.cpu().numpy()
@@ -291,6 +291,10 @@ class Trainer:
     def _teacher(self) -> str | None:
         return self.description.provenance.get('teacher', {}).get('sha256')
 
+    @property
+    def _meaning(self) -> list[Any]:
+        return [self.description.config, self.description.scales]
+
     def _snapshot(self) -> dict[str, Any]:
         return {
             'tensors': {
@@ -310,6 +314,7 @@ class Trainer:
                 'config': to_mapping(self.config),
                 'data': self.description.provenance['samples_sha256'],
                 'teacher': self._teacher,
+                'model': self._meaning,
                 'restart': self.restart,
                 'step': self.step,
                 'elapsed': self.elapsed,
@@ -325,6 +330,8 @@ class Trainer:
         changed = [f'{k} {old.get(k)!r} -> {new[k]!r}' for k in new if old.get(k) != new[k]]
         if values['data'] != self.description.provenance['samples_sha256']:
             changed.append('other data or derivatives')
+        if values.get('model') != self._meaning:
+            changed.append('other defaults of the model')
         if values.get('teacher') != self._teacher:
             changed.append('another teacher, or one more or less')
         if changed:

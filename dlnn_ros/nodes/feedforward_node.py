@@ -17,7 +17,13 @@ from dlnn_ros.nodes.params import Setting, Settings
 from dlnn_ros.nodes.process import EXIT_FAILED, EXIT_OK, run, Stop
 from dlnn_ros.runtime import estimators
 from dlnn_ros.runtime.estimators import FilteredDifference
-from dlnn_ros.runtime.feedforward import DEAD_BAND, dead_band, FeedForward, VELOCITY_SOURCES
+from dlnn_ros.runtime.feedforward import (
+    DEAD_BAND,
+    dead_band,
+    FeedForward,
+    MEMORY_SOURCES,
+    VELOCITY_SOURCES,
+)
 from dlnn_ros.runtime.latency import LatencyRecorder, RateMeter
 from dlnn_ros.runtime.predictor import load_predictor
 import numpy as np
@@ -52,6 +58,13 @@ SETTINGS = (
         'estimate',
         'Velocity from positions, or as reported in the message where it has any.',
         choices=VELOCITY_SOURCES,
+    ),
+    Setting(
+        'memory_start',
+        'effort',
+        'Friction with memory begins from the measured effort of a robot found at rest, or '
+        'unbent: for robots that rest on brakes or whose effort is not measured.',
+        choices=MEMORY_SOURCES,
     ),
     Setting(
         'estimator.time_constant_s',
@@ -166,7 +179,13 @@ class FeedForwardNode(LifecycleNode):
             np.array([kind == 'continuous' for kind in robot.kinds]),
             dead_band=dead_band(predictor.description, values.estimator_dead_band),
         )
-        law = FeedForward(predictor, estimator, values.velocity_source, values.joint_prefix)
+        law = FeedForward(
+            predictor,
+            estimator,
+            values.velocity_source,
+            values.joint_prefix,
+            values.memory_start,
+        )
         law.warm_up()
         self._effort = EffortMessage(law.joints)
         self._stamps = StampReader()

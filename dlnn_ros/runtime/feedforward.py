@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from dlnn_ros.runtime.predictor import Predictor
 
 VELOCITY_SOURCES = ('estimate', 'message')
+MEMORY_SOURCES = ('effort', 'unbent')
 # For so long after a reset the robot may be found at rest [s]; noise can hide it at first.
 START_WINDOW_S = 0.2
 
@@ -96,6 +97,9 @@ class FeedForward:
         'estimate': velocity from positions; 'message': as reported, where a message has any.
     joint_prefix : str
         Put before each joint name of the model to get the name in messages.
+    memory_source : str
+        'effort': the memory of a robot found at rest starts from its measured effort; 'unbent':
+        it never does, for robots that rest on their brakes or report no measured effort.
 
     Attributes
     ----------
@@ -120,10 +124,15 @@ class FeedForward:
         estimator: FilteredDifference | None = None,
         velocity_source: str = 'estimate',
         joint_prefix: str = '',
+        memory_source: str = 'effort',
     ) -> None:
         if velocity_source not in VELOCITY_SOURCES:
             raise ValueError(
                 f'velocity_source is {velocity_source!r}, must be one of {VELOCITY_SOURCES}'
+            )
+        if memory_source not in MEMORY_SOURCES:
+            raise ValueError(
+                f'memory_source is {memory_source!r}, must be one of {MEMORY_SOURCES}'
             )
         robot = predictor.description.robot
         if estimator is None:
@@ -138,6 +147,7 @@ class FeedForward:
         self.estimator = estimator
         self.velocity_source = velocity_source
         self.joint_prefix = joint_prefix
+        self.memory_source = memory_source
         self.joints = [joint_prefix + name for name in robot.joints]
         self.counts: Counter[str] = Counter()
         self.ignored: tuple[str, ...] = ()
@@ -261,7 +271,8 @@ class FeedForward:
         estimate: Estimate | None = estimator.update(stamp_s, q, qd)
         if estimate is None:
             return self._without_estimate(estimator.outcome)
-        if self.memory_start == UNBENT and self._since_reset_s <= START_WINDOW_S:
+        may_start = self.memory_source == 'effort' and self.memory_start == UNBENT
+        if may_start and self._since_reset_s <= START_WINDOW_S:
             self._start_memory(estimate, effort)
         tau = self.predictor.predict(estimate.q, estimate.qd, estimate.qdd, estimate.dt)
         if not np.isfinite(tau).all():
