@@ -1,5 +1,6 @@
 """Friction with memory, Eq. (19): passive whatever the weights and the motion, and exact."""
 
+import math
 from typing import NamedTuple
 
 from dlnn_ros.dynamics.architecture import (
@@ -606,11 +607,16 @@ def test_learned_is_what_makes_elements_parameters():
 @pytest.mark.parametrize(
     ('build', 'message'),
     [
-        (lambda: Element(0.0), r'zeta is 0.0, must be finite and > 0'),
-        (lambda: Element(float('inf')), r'zeta is inf, must be finite and > 0'),
-        (lambda: Element(float('nan')), r'zeta is nan, must be finite and > 0'),
-        (lambda: Element(1.0, -1.0), r'slip_velocity is -1.0, must be finite and > 0'),
-        (lambda: Element(1.0, None, 0.0), r'relaxation_s is 0.0, must be finite and > 0'),
+        (lambda: Element(0.0), r'zeta is 0.0, must be 1e-09 to 1e\+09'),
+        (lambda: Element(float('inf')), r'zeta is inf, must be 1e-09 to 1e\+09'),
+        (lambda: Element(1e-40), r'zeta is 1e-40, must be 1e-09 to 1e\+09'),
+        (lambda: LinearMemoryConfig(ridge=math.inf), 'ridge is inf, must be finite'),
+        (lambda: LinearMemoryConfig(coulomb_gain=math.inf), 'coulomb_gain is inf, must be finite'),
+        (lambda: LinearMemoryConfig(stribeck_velocities=(math.inf,)), 'must be finite and > 0'),
+        (lambda: DlnnMemoryConfig(coulomb_gain=math.inf), 'coulomb_gain is inf, must be finite'),
+        (lambda: Element(float('nan')), r'zeta is nan, must be 1e-09 to 1e\+09'),
+        (lambda: Element(1.0, -1.0), r'slip_velocity is -1.0, must be 1e-09 to 1e\+09'),
+        (lambda: Element(1.0, None, 0.0), r'relaxation_s is 0.0, must be 1e-09 to 1e\+09'),
         (lambda: MemoryConfig(()), r'elements is empty; .* needs at least one'),
         (lambda: MemoryConfig(weight_width=-1), r'weight_width is -1, must be >= 0'),
         (lambda: DlnnMemoryConfig(dissipative=False), r'dissipative is false, which a model'),
@@ -628,7 +634,7 @@ def test_learned_is_what_makes_elements_parameters():
         ),
         (
             lambda: make_config('dlnn_memory', {'memory': {'elements': [{'zeta': -1.0}]}}, 'x'),
-            r'x: memory: elements.* zeta is -1.0, must be finite and > 0',
+            r'x: memory: elements.* zeta is -1.0, must be 1e-09 to 1e\+09',
         ),
     ],
 )

@@ -58,12 +58,16 @@ class DlnnConfig:
             if getattr(self, name) < 1:
                 raise ValueError(f'{name} is {getattr(self, name)}, must be at least 1')
         for name in ('mass_eps', 'dissipation_eps', 'dissipation_scale', 'coulomb_gain'):
-            if not getattr(self, name) > 0:
-                raise ValueError(f'{name} is {getattr(self, name)}, must be > 0')
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f'{name} is {getattr(self, name)}, must be finite and > 0')
         if not 0 <= self.dropout < 1:
             raise ValueError(f'dropout is {self.dropout}, must be in [0, 1)')
         if self.aux_size < 0:
             raise ValueError(f'aux_size is {self.aux_size}, must be >= 0')
+
+
+# An element's numbers and their ratios stay far from the ends of float32.
+SMALLEST, LARGEST = 1e-9, 1e9
 
 
 @dataclass(frozen=True)
@@ -74,11 +78,13 @@ class Element:
     Attributes
     ----------
     zeta : float
-        Way over which it bends to its limit [rad | m], > 0.
+        Way over which it bends to its limit [rad | m].
     slip_velocity : float or None
-        Speed at which the limit has fallen to a half [rad/s | m/s], > 0; None: it does not fall.
+        Speed at which the limit has fallen to a half [rad/s | m/s]; None: it does not fall.
     relaxation_s : float or None
-        Time in which it relaxes [s], > 0; None: it does not.
+        Time in which it relaxes [s]; None: it does not.
+
+    All are within `SMALLEST` and `LARGEST`.
 
     """
 
@@ -89,8 +95,8 @@ class Element:
     def __post_init__(self) -> None:
         for name in ('zeta', 'slip_velocity', 'relaxation_s'):
             value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise ValueError(f'{name} is {value}, must be finite and > 0')
+            if value is not None and not SMALLEST <= value <= LARGEST:
+                raise ValueError(f'{name} is {value}, must be {SMALLEST:g} to {LARGEST:g}')
 
 
 # What learned elements are kept within: [rad | m], [rad/s | m/s], [s].
@@ -196,10 +202,11 @@ class LinearMemoryConfig:
                 raise ValueError(f'{name} is {degree}, must be >= 0')
         for name in ('coulomb_gain', 'ridge'):
             value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ValueError(f'{name} is {value}, must be > 0')
-        if not all(v > 0 for v in self.stribeck_velocities):
-            raise ValueError(f'stribeck_velocities {self.stribeck_velocities} must be > 0')
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f'{name} is {value}, must be finite and > 0')
+        if not all(0 < v < math.inf for v in self.stribeck_velocities):
+            velocities = self.stribeck_velocities
+            raise ValueError(f'stribeck_velocities {velocities} must be finite and > 0')
         if self.memory and (self.memory.learned or self.memory.weight_width):
             raise ValueError(
                 'memory: learned elements and weights that depend on q are not linear in the '
