@@ -73,6 +73,9 @@ class Watcher:
         client = self.node.create_client(kind, f'/feedforward_node/{name}')
         try:
             assert client.wait_for_service(timeout_sec=10.0), f'{name} does not answer'
+            # The server sees the client a moment after the client sees it, and an answer to one that
+            # it does not see is lost.
+            self.spin(0.3)
             future = client.call_async(request)
             self.executor.spin_until_future_complete(future, timeout_sec=60.0)
             assert future.done(), f'{name} does not answer'

@@ -50,6 +50,12 @@ def run(args: argparse.Namespace) -> Result:
             'its scores say nothing about other data'
         )
     views = evaluate_views(model, part)
+    filters = description.provenance.get('observation_filter')
+    if filters and 'recorded' not in views and model.is_sharp:
+        progress(
+            f'note: the effort in training went through a {filters[0]}; these data do not say so '
+            'of theirs, see --observation-cutoff-hz'
+        )
     evaluation = next(iter(views.values()))
     scores = merge_scores(views)
     unit = effort_unit(dataset.robot.effort.kind)
