@@ -72,6 +72,15 @@ def test_play_and_turns_of_a_continuous_joint_go_together(rng):
     np.testing.assert_allclose(np.array(found) - found[0], expected - expected[0], atol=1e-9)
 
 
+@pytest.mark.parametrize('speed', [0.5, -0.5])
+def test_joint_found_in_motion_does_not_seem_to_speed_up(speed):
+    t = 1e-3 * np.arange(100)
+    # A step takes it beyond the play; without the exception for the first, qdd reaches 7.
+    found = FilteredDifference(1, dead_band=np.array([4e-4])).run(t, speed * t[:, None])
+    np.testing.assert_allclose(found.qd[1:], speed, rtol=1e-9)
+    np.testing.assert_allclose(found.qdd[1:], 0.0, atol=1e-9)
+
+
 def test_velocity_of_a_resting_joint_keeps_its_sign_on_the_play(rng):
     t = 0.004 * np.arange(1500)
     q = np.where(t < 2, np.sin(np.pi * t / 4), 1.0)[:, None] + 1e-6 * rng.normal(size=(1500, 1))

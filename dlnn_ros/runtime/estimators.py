@@ -260,7 +260,9 @@ class FilteredDifference:
         held = q
         if self._has_band:
             np.clip(x, -self._band, self._band, out=self._play)
-            x -= self._play
+            # A joint found in motion has taken up its play before: else it would seem to speed up.
+            play = self._play if self._has_rate else self._play * (np.abs(x) <= self._band)
+            x -= play
             held = np.subtract(q, self._play, out=self._held)
         x /= dt
         gain = -math.expm1(-dt / self.time_constant_s)
