@@ -92,6 +92,7 @@ def test_kernel_is_symmetric_and_keeps_constants(order):
     ('values', 'message'),
     [
         ((0.0,), 'cutoff_hz is 0.0, must be finite and > 0'),
+        ((1e-3,), 'cutoff_hz is 0.001, must be at least 0.1'),
         ((float('inf'),), 'cutoff_hz is inf, must be finite and > 0'),
         ((float('nan'),), 'cutoff_hz is nan, must be finite and > 0'),
         ((4.0, 0), 'order is 0, must be 1 to 8'),

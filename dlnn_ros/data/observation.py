@@ -24,6 +24,8 @@ FINE_HZ = 50.0
 FINE_PER_CUTOFF = 12.5
 # The kernel is cut where it has fallen to this part of its peak.
 KERNEL_END = 1e-5
+# No motion is left in an effort below; the kernel would be minutes long.
+LOWEST_HZ = 0.1
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class ObservationFilter:
     Attributes
     ----------
     cutoff_hz : float
-        Cut-off frequency of one run [Hz], > 0.
+        Cut-off frequency of one run [Hz], at least `LOWEST_HZ`.
     order : int
         Order of one run, 1 to 8.
 
@@ -46,6 +48,8 @@ class ObservationFilter:
     def __post_init__(self) -> None:
         if not 0 < self.cutoff_hz < math.inf:
             raise ValueError(f'cutoff_hz is {self.cutoff_hz}, must be finite and > 0')
+        if self.cutoff_hz < LOWEST_HZ:
+            raise ValueError(f'cutoff_hz is {self.cutoff_hz}, must be at least {LOWEST_HZ}')
         if not 1 <= self.order <= 8:
             raise ValueError(f'order is {self.order}, must be 1 to 8')
 
