@@ -73,7 +73,7 @@ class Watcher:
         client = self.node.create_client(kind, f'/feedforward_node/{name}')
         try:
             assert client.wait_for_service(timeout_sec=10.0), f'{name} does not answer'
-            # The server sees the client a moment after the client sees it, and an answer to one that
+            # The server sees the client a moment later, and an answer to a client that
             # it does not see is lost.
             self.spin(0.3)
             future = client.call_async(request)
