@@ -373,3 +373,14 @@ def test_memory_is_left_unbent_where_it_is_asked_for():
     assert law.memory_start == feedforward.UNBENT
     with pytest.raises(ValueError, match="memory_source is 'x', must be one of"):
         FeedForward(Remembering(), memory_source='x')
+
+
+@pytest.mark.parametrize('speed', [0.003, 0.03])
+def test_slow_motion_within_the_play_is_not_taken_as_rest(speed):
+    predictor = Remembering()
+    estimator = FilteredDifference(7, dead_band=np.full(7, 2e-5))
+    law = FeedForward(predictor, estimator)
+    # From sample to sample it moves by less than the play.
+    stand(law, np.arange(0, 0.4, 0.0005), speed)
+    assert not predictor.starts
+    assert law.memory_start == feedforward.UNBENT

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 import hashlib
 import json
+import math
 import os
 from pathlib import Path
 import shutil
@@ -110,6 +111,8 @@ class ModelDescription:
         lengths |= {
             f'scales.{k}': len(v) for k, v in self.scales.items() if isinstance(v, (list, tuple))
         }
+        if not all(0 <= x < math.inf for x in self.position_noise):
+            raise ValueError(f'position_noise is {self.position_noise}, must be finite and >= 0')
         if self.position_noise:
             lengths['position_noise'] = len(self.position_noise)
         for name, length in lengths.items():

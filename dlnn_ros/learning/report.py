@@ -215,6 +215,8 @@ def write_report(path: Path, title: str, parts: Sequence[str | Table]) -> Path:
 
 def write_text(path: Path, text: str) -> Path:
     """Write a file whole or not at all; its folder is made."""
+    if path.is_dir():
+        raise ValueError(f'{path}: is a folder, expected a file to write')
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f'.{path.name}.tmp')
     temporary.write_text(text, encoding='utf-8')

@@ -154,7 +154,8 @@ class FeedForward:
         self.messages_without_velocity = 0
         self.memory_start = UNBENT if predictor.has_memory else NO_MEMORY
         self.resets = 0
-        self._since_reset_s = 0.0
+        self._since_reset_s: float | None = None
+        self._first_q = np.zeros(robot.n)
         self._names: list[str] | None = None
         self._index = np.zeros(robot.n, np.intp)
         self._names_fault: Output | None = None
@@ -172,7 +173,7 @@ class FeedForward:
     def _reset_predictor(self) -> None:
         self.predictor.reset()
         self._has_effort = False
-        self._since_reset_s = 0.0
+        self._since_reset_s = None
         if self.predictor.has_memory:
             self.memory_start = UNBENT
 
@@ -272,7 +273,7 @@ class FeedForward:
         if estimate is None:
             return self._without_estimate(estimator.outcome)
         may_start = self.memory_source == 'effort' and self.memory_start == UNBENT
-        if may_start and self._since_reset_s <= START_WINDOW_S:
+        if may_start and (self._since_reset_s or 0.0) <= START_WINDOW_S:
             self._start_memory(estimate, effort)
         tau = self.predictor.predict(estimate.q, estimate.qd, estimate.qdd, estimate.dt)
         if not np.isfinite(tau).all():
@@ -286,10 +287,19 @@ class FeedForward:
         return Output(self._effort, estimators.OK)
 
     def _start_memory(self, estimate: Estimate, effort: Any) -> None:
-        """Set the memory from the effort of a robot at rest."""
+        """Set the memory from the effort of a robot at rest, once it was seen to rest."""
         # Once: to follow the effort would feed the controller's own torque back to it.
+        if self._since_reset_s is None:
+            self._since_reset_s = 0.0
+            self._first_q[:] = estimate.q
+            return
         self._since_reset_s += estimate.dt
-        if not len(effort) or np.abs(estimate.qd).max() >= REST_SPEED:
+        # A speed at once says little: on its play a position does not move at first.
+        if not len(effort) or self._since_reset_s < self.estimator.delay_s:
+            return
+        way = np.abs(estimate.q - self._first_q).max()
+        speed = max(np.abs(estimate.qd).max(), way / self._since_reset_s)
+        if speed >= REST_SPEED:
             return
         measured = self._take(effort, self._measured)
         # All zeros is what drivers that do not measure effort fill in.
