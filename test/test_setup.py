@@ -217,7 +217,12 @@ def test_environment_made_by_hand_is_kept(host):
 
 
 def test_ctrl_c_stops_pip_and_the_next_run_goes_on(host):
-    process = host.start(FAKE_PIP_SLEEP='30')
+    # A shell's background job ignores Ctrl-C, and what it starts does too, unless a handler is set.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        process = host.start(FAKE_PIP_SLEEP='30')
+    finally:
+        signal.signal(signal.SIGINT, before)
     deadline = time.monotonic() + 10
     while 'install' not in host.calls.read_text() and time.monotonic() < deadline:
         time.sleep(0.02)
