@@ -217,7 +217,7 @@ def test_environment_made_by_hand_is_kept(host):
 
 
 def test_ctrl_c_stops_pip_and_the_next_run_goes_on(host):
-    # A shell's background job ignores Ctrl-C, and what it starts does too, unless a handler is set.
+    # A shell's background job ignores Ctrl-C, and so does what it starts, but for a handler.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         process = host.start(FAKE_PIP_SLEEP='30')
