@@ -17,6 +17,7 @@ from dlnn_ros.learning.settings import TrainConfig
 from dlnn_ros.learning.train import describe_ensemble, train
 import numpy as np
 import pytest
+from resuming import check_resumed_run
 import tolerances
 import torch
 
@@ -317,21 +318,7 @@ def test_average_keeps_every_start_at_its_best(pendulums):
 @pytest.mark.parametrize('stop_after', [3, 6, 8])
 def test_resumed_ensemble_equals_the_uninterrupted_one(pendulums, tmp_path, stop_after):
     settings = config(restarts=3, combine='average')
-    whole = train(pendulums, settings)
-    resume = ResumeFile(tmp_path / 'state')
-    seen = []
-
-    def stop(progress):
-        seen.append(progress)
-        if len(seen) == stop_after:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        train(pendulums, settings, resume, stop)
-    again = train(pendulums, settings, resume)
-    for k, v in model_tensors(whole.model).items():
-        np.testing.assert_array_equal(v, model_tensors(again.model)[k])
-    assert [v.score for v in whole.curve] == [v.score for v in again.curve]
+    check_resumed_run(pendulums, settings, tmp_path, stop_after)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from dlnn_ros.learning.traces import share_seen, traces
 from dlnn_ros.learning.train import train
 import numpy as np
 import pytest
+from resuming import check_resumed_run
 import torch
 
 SMALL = {'width': 16, 'depth': 2, 'dissipation_width': 16, 'dissipation_depth': 1}
@@ -115,21 +116,7 @@ LEARNED = {'elements': [{'zeta': 1e-2, 'slip_velocity': 0.5}], 'learned': True}
 def test_resumed_run_equals_the_uninterrupted_one(pendulums, tmp_path, stop_after, model):
     options = {**SMALL, 'memory': LEARNED} if model == 'dlnn_memory' else SMALL
     settings = config(restarts=2, epochs=4, model=model, options=options, memory_interval=3)
-    whole = train(pendulums, settings)
-    resume = ResumeFile(tmp_path / 'state')
-    seen = []
-
-    def stop(progress):
-        seen.append(progress)
-        if len(seen) == stop_after:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        train(pendulums, settings, resume, stop)
-    again = train(pendulums, settings, resume)
-    for k, v in model_tensors(whole.model).items():
-        np.testing.assert_array_equal(v, model_tensors(again.model)[k])
-    assert [v.score for v in whole.curve] == [v.score for v in again.curve]
+    check_resumed_run(pendulums, settings, tmp_path, stop_after)
 
 
 def test_state_of_a_run_on_other_data_is_refused(pendulums, tmp_path, rng):

@@ -71,7 +71,7 @@ class AveragedDissipation:
 
 class AveragedMemory:
     """
-    Mean force of banks of elements; offers what :class:`~.memory.FrictionMemory` does.
+    Mean force of banks of elements; offers what a fitted :class:`~.memory.FrictionMemory` does.
 
     Banks of fixed elements bend alike, so they share their states and the weights are averaged.
     Learned elements differ, so the states stand one bank after the other, each with 1 / K of its
@@ -91,10 +91,6 @@ class AveragedMemory:
         ends = [run.state[..., :-1] for run in runs]
         state = torch.cat([*ends, runs[0].state[..., -1:]], -1)
         return Run(torch.cat([run.y for run in runs], -1), state)
-
-    def response(self, state: Tensor, q: Tensor, qd: Tensor, dt: Tensor) -> Tensor:
-        """Return what is left along a path of a start at y = 1, (..., N, n, J)."""
-        return torch.cat([part.response(own, q, qd, dt) for part, own in self._states(state)], -1)
 
     def weight(self, q: Tensor) -> Tensor:
         """Return w of all elements, (B, n, J)."""

@@ -267,9 +267,14 @@ def assign(model: LagrangianModel, solution: Solution) -> None:
         memory.set_weights(friction[:, laws:])
 
 
+def total(problems: Sequence[LinearProblem]) -> LinearProblem:
+    """Return the problem with the samples of all."""
+    return sum(problems[1:], problems[0])
+
+
 def held_out_losses(problems: Sequence[LinearProblem], ridges: Sequence[float]) -> list[float]:
     """Return for each ridge the mean loss of each problem under the fit of all others together."""
-    whole = sum(problems[1:], problems[0])
+    whole = total(problems)
     losses = []
     for problem in problems:
         others = whole - problem

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from .checkpoint import build_model
-from .linear_fit import accumulate, assign, held_out_losses, LinearProblem, Motion
+from .linear_fit import accumulate, assign, held_out_losses, LinearProblem, Motion, total
 from .model_folder import ModelDescription
 from .observation import Contexts
 
@@ -73,10 +73,9 @@ def fit_linear_memory(
     best_loss, best = np.inf, None
     for model, config in candidates:
         groups = _problems(model, lessons)
-        whole = sum(groups[1:], groups[0])
+        whole = total(groups)
         if exams:
-            judges = _problems(model, exams)
-            judge = sum(judges[1:], judges[0])
+            judge = total(_problems(model, exams))
             losses = [judge.loss(whole.solve(ridge)) for ridge in ridges]
         else:
             losses = held_out_losses(groups, ridges)
